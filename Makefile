@@ -1,0 +1,103 @@
+# Rackbus. "make help" lists the targets. Every verify-x changes nothing and has a fix-x that repairs.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -X github.com/rackbus/rackbus/pkg/telemetry.buildVersion=$(VERSION)
+# Every folder under a cmd/ is a program of that name.
+PROGRAMS := $(addprefix ./,$(wildcard cmd/* services/*/cmd/* sim/cmd/*))
+PACKAGES  = $$(go list -m -f '{{.Dir}}/...')
+GOLANGCI := bin/tools/golangci-lint
+
+##@ Everyday
+
+.PHONY: help
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build all programs into bin/
+	@mkdir -p bin
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
+
+.PHONY: test
+test: ## run all tests with the race detector
+	scripts/test.sh -race
+
+.PHONY: check
+check: verify-fmt vet verify-lint verify-proto verify-workspace verify-tidy test ## run everything a change must pass
+
+.PHONY: demo
+demo: build ## show a simulated rack at work
+	go run ./test/cmd/rackdemo
+
+.PHONY: bench
+bench: ## measure throughput and latency on this machine
+	go run ./test/cmd/rackbench
+
+.PHONY: crash
+crash: ## kill processes at random and check every job (SEED=, N= optional)
+	go test ./test/crash -run TestCrash -count=1 -timeout=0 -v \
+		-args $(if $(SEED),-crash.seed=$(SEED)) $(if $(N),-crash.n=$(N))
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+##@ Repairs
+
+.PHONY: fmt fix-fmt
+fmt: fix-fmt
+fix-fmt: $(GOLANGCI) ## format Go code and sort imports (also: make fmt)
+	$(GOLANGCI) fmt $(PACKAGES)
+
+.PHONY: proto fix-proto
+proto: fix-proto
+fix-proto: ## format .proto files and generate their Go code (also: make proto)
+	scripts/proto.sh fix
+
+.PHONY: fix-workspace
+fix-workspace: ## list all modules in go.work, give all the same go line
+	scripts/workspace.sh fix
+
+.PHONY: tidy fix-tidy
+tidy: fix-tidy
+fix-tidy: ## run go mod tidy in every module (also: make tidy)
+	scripts/tidy.sh fix
+
+.PHONY: fix-lint
+fix-lint: $(GOLANGCI) ## apply the repairs that the linters know
+	$(GOLANGCI) run --fix $(PACKAGES)
+
+##@ Checks
+
+.PHONY: vet
+vet: ## run go vet
+	go vet $(PACKAGES)
+
+.PHONY: verify-fmt
+verify-fmt: $(GOLANGCI) ## check format and imports
+	$(GOLANGCI) fmt --diff $(PACKAGES)
+
+.PHONY: lint verify-lint
+lint: verify-lint
+verify-lint: $(GOLANGCI) ## run the linters (also: make lint)
+	$(GOLANGCI) run $(PACKAGES)
+
+.PHONY: verify-proto
+verify-proto: ## lint .proto files, check that the generated code is theirs
+	scripts/proto.sh verify
+
+.PHONY: verify-workspace
+verify-workspace: ## check go.work and the go lines
+	scripts/workspace.sh verify
+
+.PHONY: verify-tidy
+verify-tidy: ## check go.mod and go.sum of every module
+	scripts/tidy.sh verify
+
+$(GOLANGCI): tools/golangci/go.mod
+	GOWORK=off go -C tools/golangci build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// Waits of the runtime itself.
+const (
+	// fetchMax is how many commands one pull asks for.
+	fetchMax = 50
+	// retryPause is the pause after a fault of the broker.
+	retryPause = 500 * time.Millisecond
+	// releaseTimeout bounds giving a session back at the end.
+	releaseTimeout = 5 * time.Second
+	// admittedCache is how many admitted batches are remembered.
+	admittedCache = 4096
+)
+
+// Agent drives the nodes of one family.
+type Agent struct {
+	opts    Options
+	metrics *metrics
+	slots   chan struct{}
+
+	mu       sync.Mutex
+	running  map[job.ID]*Task
+	claiming map[job.ID]bool
+	admitted map[job.ID]bool
+	sess     *bus.Session
+	sessNew  chan struct{}
+
+	drainOnce  sync.Once
+	stopTaking chan struct{}
+	tasks      sync.WaitGroup
+	wakes      sync.WaitGroup
+	nodes      *turns
+}
+
+// New checks the options and returns an agent that does nothing yet.
+func New(opts Options) (*Agent, error) {
+	if err := opts.withDefaults(); err != nil {
+		return nil, err
+	}
+	return &Agent{
+		opts: opts, metrics: newMetrics(opts.Registerer, opts.Family),
+		slots:   make(chan struct{}, opts.MaxInFlight),
+		running: map[job.ID]*Task{}, claiming: map[job.ID]bool{}, admitted: map[job.ID]bool{},
+		sessNew: make(chan struct{}), stopTaking: make(chan struct{}), nodes: newTurns(),
+	}, nil
+}
+
+// Run takes commands and queries until ctx ends. It then drains: short stages
+// end, other jobs are handed back where they can be resumed, within the drain
+// timeout.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.opts.Conn.Verify(ctx); err != nil {
+		return fmt.Errorf("start %s agent: %w", a.opts.Family, err)
+	}
+	// Jobs outlive ctx until they are drained.
+	root, stopAll := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopAll(context.Canceled)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer stopAll(context.Canceled)
+	if err := a.opts.Conn.OnCancel(root, a.opts.Family, func(id job.ID) { a.wake(root, id) }); err != nil {
+		return err
+	}
+	background.Go(func() { a.keepSession(root) })
+	background.Go(func() { a.heartbeat(root) })
+	queries, err := a.serveQueries()
+	if err != nil {
+		return err
+	}
+	a.opts.Logger.Info("agent started", "family", string(a.opts.Family), "instance", a.opts.Instance)
+	a.take(ctx, root)
+	a.drain(stopAll)
+	err = queries.Close()
+	a.closeSession(ctx)
+	stopAll(context.Canceled)
+	a.wakes.Wait()
+	a.opts.Logger.Info("agent stopped", "family", string(a.opts.Family), "instance", a.opts.Instance)
+	return err
+}
+
+// Ready returns nil while the agent has a certain session.
+func (a *Agent) Ready() error {
+	if err := a.opts.Conn.Ready(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sess == nil || !a.sess.Valid() {
+		return errors.New("agent: no certain session")
+	}
+	return nil
+}
+
+// take pulls as many commands as there are free slots, and no more.
+func (a *Agent) take(ctx, root context.Context) {
+	for ctx.Err() == nil {
+		commands, err := a.opts.Conn.Commands(ctx, a.opts.Family)
+		if err != nil {
+			a.pauseAfter(ctx, "commands not opened", err)
+			continue
+		}
+		for ctx.Err() == nil {
+			n := a.acquire(ctx)
+			if n == 0 {
+				return
+			}
+			taken := 0
+			err := commands.Fetch(ctx, n, func(d *bus.Delivery) {
+				taken++
+				a.tasks.Add(1)
+				go func() {
+					defer a.tasks.Done()
+					defer func() { <-a.slots }()
+					a.handle(root, d)
+				}()
+			})
+			for range n - taken {
+				<-a.slots
+			}
+			if err != nil && ctx.Err() == nil {
+				a.pauseAfter(ctx, "commands not fetched", err)
+				break
+			}
+		}
+	}
+}
+
+// acquire waits for one free slot and takes what else is free at once.
+func (a *Agent) acquire(ctx context.Context) int {
+	select {
+	case a.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n := 1; ; n++ {
+		if n == fetchMax {
+			return n
+		}
+		select {
+		case a.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+}
+
+func (a *Agent) pauseAfter(ctx context.Context, what string, err error) {
+	a.opts.Logger.Warn(what, "err", err) //nolint:sloglint // what is one of two constants
+	if serr := sleep(ctx, retryPause); serr != nil {
+		return
+	}
+}
+
+func (a *Agent) draining() bool {
+	select {
+	case <-a.stopTaking:
+		return true
+	default:
+		return false
+	}
+}
+
+// drain lets every job reach a boundary. What has not after the timeout is left
+// to the next owner, which looks at the device first.
+func (a *Agent) drain(stopAll context.CancelCauseFunc) {
+	a.drainOnce.Do(func() { close(a.stopTaking) })
+	done := make(chan struct{})
+	go func() {
+		a.tasks.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(a.opts.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+		a.opts.Logger.Warn("drain timeout passed, remaining jobs are left to other agents")
+	}
+	stopAll(ErrHandedOver)
+	<-done
+}
+
+// keepSession holds a session at all times. A lost one is replaced; its jobs
+// have been cut by then.
+func (a *Agent) keepSession(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, err := a.opts.Conn.OpenSession(ctx, a.opts.Family, a.opts.Instance)
+		if err != nil {
+			a.pauseAfter(ctx, "session not opened", err)
+			continue
+		}
+		a.setSession(s)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Lost():
+			a.opts.Logger.Warn("session lost", "session", s.ID())
+			a.metrics.sessionsLost.Inc()
+		}
+	}
+}
+
+func (a *Agent) setSession(s *bus.Session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sess = s
+	close(a.sessNew)
+	a.sessNew = make(chan struct{})
+}
+
+// session returns a session that is certain now, and waits for one.
+func (a *Agent) session(ctx context.Context) (*bus.Session, error) {
+	for {
+		a.mu.Lock()
+		s, next := a.sess, a.sessNew
+		a.mu.Unlock()
+		if s != nil && s.Valid() {
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-next:
+		case <-time.After(holdPause):
+		}
+	}
+}
+
+func (a *Agent) closeSession(ctx context.Context) {
+	a.mu.Lock()
+	s := a.sess
+	a.mu.Unlock()
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		a.opts.Logger.Warn("session not released", "err", err)
+	}
+}
+
+// heartbeat keeps the commands of all running jobs from being offered to others.
+func (a *Agent) heartbeat(ctx context.Context) {
+	tick := time.NewTicker(a.opts.Conn.Timing().WorkInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a.mu.Lock()
+		deliveries := make([]*bus.Delivery, 0, len(a.running))
+		for _, t := range a.running {
+			deliveries = append(deliveries, t.delivery)
+		}
+		if a.sess != nil {
+			a.metrics.sessionValidity.Set(a.sess.Remaining().Seconds())
+		}
+		a.mu.Unlock()
+		for _, d := range deliveries {
+			if err := d.Working(); err != nil {
+				a.opts.Logger.Debug("heartbeat not sent", "job_id", d.ID.String(), "err", err)
+			}
+		}
+	}
+}
+
+// wake looks at a job's checkpoint because somebody may have asked it to stop.
+func (a *Agent) wake(ctx context.Context, id job.ID) {
+	a.mu.Lock()
+	t := a.running[id]
+	a.mu.Unlock()
+	if t == nil {
+		return
+	}
+	a.wakes.Go(func() {
+		t.write.Lock()
+		defer t.write.Unlock()
+		rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+		defer cancel()
+		if err := t.refresh(rctx); err != nil && !errors.Is(err, ErrHandedOver) {
+			t.log.Warn("request to stop not read", "err", err)
+		}
+	})
+}

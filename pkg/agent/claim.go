@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// Ways in which a command is not taken now.
+var (
+	errNotAdmitted = errors.New("agent: the batch is not fully admitted yet")
+	errOwnerAlive  = errors.New("agent: another process owns the job")
+	errJobGone     = errors.New("agent: the job does not exist any more")
+)
+
+// handle takes one delivered command to its end, or puts it back.
+func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
+	if !a.begin(d.ID) {
+		// This process works on the job already; the copy needs nothing.
+		if err := d.Working(); err != nil {
+			a.opts.Logger.Debug("heartbeat not sent", "job_id", d.ID.String(), "err", err)
+		}
+		return
+	}
+	defer a.end(d.ID)
+	t, err := a.claim(ctx, d)
+	switch {
+	case errors.Is(err, errJobGone):
+		a.metrics.claims.WithLabelValues("gone").Inc()
+		a.acknowledge(ctx, d)
+	case errors.Is(err, errNotAdmitted):
+		a.metrics.claims.WithLabelValues("not_admitted").Inc()
+		a.giveBack(d, a.opts.ParentPause)
+	case errors.Is(err, errOwnerAlive):
+		a.metrics.claims.WithLabelValues("owner_alive").Inc()
+		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
+	case err != nil:
+		a.metrics.claims.WithLabelValues("error").Inc()
+		a.opts.Logger.Warn("command put back", "job_id", d.ID.String(), "err", err)
+		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
+	case t.ck.GetDone():
+		a.metrics.claims.WithLabelValues("done").Inc()
+		a.report(ctx, t)
+	default:
+		a.metrics.claims.WithLabelValues("claimed").Inc()
+		a.execute(ctx, t)
+	}
+}
+
+func (a *Agent) begin(id job.ID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.claiming[id] {
+		return false
+	}
+	a.claiming[id] = true
+	return true
+}
+
+func (a *Agent) end(id job.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.claiming, id)
+}
+
+func (a *Agent) giveBack(d *bus.Delivery, after time.Duration) {
+	if err := d.Return(after); err != nil {
+		a.opts.Logger.Debug("command not put back", "job_id", d.ID.String(), "err", err)
+	}
+}
+
+func (a *Agent) acknowledge(ctx context.Context, d *bus.Delivery) {
+	ctx, cancel := context.WithTimeout(ctx, a.opts.Conn.Timing().Request)
+	defer cancel()
+	if err := d.Finish(ctx); err != nil {
+		// Harmless: the command comes again, and finds its job done.
+		a.opts.Logger.Debug("command not acknowledged", "job_id", d.ID.String(), "err", err)
+	}
+}
+
+// claim makes this process the owner of the job by compare and set on its
+// checkpoint. The task of a job that is done comes back without a claim: only
+// its outcome is to be reported.
+func (a *Agent) claim(ctx context.Context, d *bus.Delivery) (*Task, error) {
+	if a.draining() {
+		return nil, errOwnerAlive
+	}
+	sess, err := a.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkAdmitted(ctx, d); err != nil {
+		return nil, err
+	}
+	ck, rev, err := a.opts.Conn.Checkpoint(ctx, a.opts.Family, d.ID)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return nil, err
+	}
+	t := &Task{a: a, sess: sess, delivery: d, ck: ck, rev: rev, log: a.taskLogger(d)}
+	if ck.GetDone() {
+		return t, nil
+	}
+	next, err := a.ownership(ctx, d, ck, sess)
+	if err != nil {
+		return nil, err
+	}
+	if next.GetStuck() >= a.opts.MaxStuck {
+		sealAbandoned(next, d.Command)
+	}
+	if !sess.Valid() {
+		return nil, fmt.Errorf("claim job %s: %w", d.ID, bus.ErrSessionLost)
+	}
+	if t.rev, err = a.opts.Conn.PutCheckpoint(ctx, next, rev); err != nil {
+		return nil, fmt.Errorf("claim job %s: %w", d.ID, err)
+	}
+	t.ck = next
+	if next.GetEpoch() > 1 && !next.GetDone() {
+		a.metrics.takeovers.Inc()
+		t.log.Info("job taken over", "epoch", next.GetEpoch(), "attempt", next.GetAttempt(), "stage", next.GetStage())
+	}
+	return t, nil
+}
+
+// checkAdmitted holds a child back until all children of its batch exist. A
+// positive answer never changes, so it is remembered.
+func (a *Agent) checkAdmitted(ctx context.Context, d *bus.Delivery) error {
+	if d.ID.IsTopLevel() {
+		return nil
+	}
+	parent := d.ID.Parent()
+	a.mu.Lock()
+	known := a.admitted[parent]
+	a.mu.Unlock()
+	if known {
+		return nil
+	}
+	r, _, err := a.opts.Conn.Record(ctx, parent)
+	if errors.Is(err, bus.ErrNotFound) {
+		return fmt.Errorf("%w: parent %s", errJobGone, parent)
+	}
+	if err != nil {
+		return err
+	}
+	if !r.Admitted {
+		return errNotAdmitted
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.admitted) >= admittedCache {
+		clear(a.admitted)
+	}
+	a.admitted[parent] = true
+	return nil
+}
+
+// ownership returns the checkpoint with which this process owns the job, or
+// errOwnerAlive while the former owner's session may still act.
+func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.JobCheckpoint, sess *bus.Session) (*rackbusv1.JobCheckpoint, error) {
+	at := timestamppb.Now()
+	if ck.GetJobId() == "" {
+		cmd := d.Command
+		limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second
+		return &rackbusv1.JobCheckpoint{
+			V: 1, JobId: cmd.GetJobId(), ParentJobId: cmd.GetParentJobId(), Type: cmd.GetType(), Family: cmd.GetFamily(),
+			RackId: cmd.GetTarget().GetRackId(), NodeId: cmd.GetTarget().GetNodeId(),
+			Owner: sess.ID(), Epoch: 1, Attempt: 1, CommandSeq: uint64(d.Revision),
+			StartedAt: at, Deadline: timestamppb.New(at.AsTime().Add(limit)), At: at,
+		}, nil
+	}
+	next := proto.CloneOf(ck)
+	next.Owner, next.Epoch, next.CommandSeq, next.At = sess.ID(), ck.GetEpoch()+1, uint64(d.Revision), at
+	switch owner := ck.GetOwner(); owner {
+	case "", sess.ID():
+		// Handed back, or lost by this process while its session held.
+	default:
+		alive, err := a.opts.Conn.SessionAlive(ctx, a.opts.Family, owner)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			return nil, fmt.Errorf("%w: session %s", errOwnerAlive, owner)
+		}
+		next.Attempt++
+		next.Stuck++
+	}
+	return next, nil
+}
+
+// sealAbandoned ends a job over which several owners died without any progress:
+// it would go on killing its workers.
+func sealAbandoned(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand) {
+	f := job.NewFailure(job.FailureAbandoned, job.AbandonedMessage)
+	f.Phase = ck.GetStage()
+	ck.Done = true
+	ck.Outcome = job.EventToProto(outcomeEvent(ck, cmd, job.StateFailed, "Abandoned", f, ""))
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/credentials"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// checkpointRetry is the pause between tries to write a checkpoint while the
+// broker is away. The job stands still meanwhile.
+const checkpointRetry = 500 * time.Millisecond
+
+// Task is one job in the hands of this process.
+type Task struct {
+	a        *Agent
+	sess     *bus.Session
+	delivery *bus.Delivery
+	log      *slog.Logger
+	cancel   context.CancelCauseFunc
+
+	// write serialises changes of the checkpoint.
+	write sync.Mutex
+
+	mu          sync.Mutex
+	ck          *rackbusv1.JobCheckpoint
+	rev         bus.Revision
+	n           uint64
+	timeline    job.Timeline
+	description string
+	percent     uint32
+	stage       *Stage
+	asked       *job.Cancel
+	ended       bool
+	reporter    *reporter
+}
+
+// ID is the job's id.
+func (t *Task) ID() job.ID { return t.delivery.ID }
+
+// Command is what was asked for.
+func (t *Task) Command() *rackbusv1.JobCommand { return t.delivery.Command }
+
+// Target is the node to work on.
+func (t *Task) Target() *rackbusv1.NodeTarget { return t.delivery.Command.GetTarget() }
+
+// Epoch counts the owners of the job, this one included.
+func (t *Task) Epoch() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ck.GetEpoch()
+}
+
+// Logger carries the job's keys.
+func (t *Task) Logger() *slog.Logger { return t.log }
+
+// Guard decides whether requests of this job may be sent.
+func (t *Task) Guard() Guard { return taskGuard{t} }
+
+// Credentials opens the login of one endpoint of the node.
+func (t *Task) Credentials(kind node.EndpointKind) (node.Credentials, error) {
+	c, err := credentials.Open(t.a.opts.Opener, t.Target(), kind)
+	if err != nil {
+		return node.Credentials{}, Fail(job.FailureInvalidArgument, "credentials", err.Error(), err)
+	}
+	return c, nil
+}
+
+// Load reads the workflow's state that this or an earlier owner saved into v,
+// and reports whether there was any.
+func (t *Task) Load(v any) (bool, error) {
+	t.mu.Lock()
+	data := t.ck.GetData()
+	t.mu.Unlock()
+	if len(data) == 0 {
+		return false, nil
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return false, fmt.Errorf("read the saved state of job %s: %w", t.ID(), err)
+	}
+	return true, nil
+}
+
+// Set puts the workflow's state into the checkpoint, which the next stage
+// boundary writes.
+func (t *Task) Set(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("save the state of job %s: %w", t.ID(), err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ck.Data = data
+	return nil
+}
+
+// Save writes the workflow's state now.
+func (t *Task) Save(ctx context.Context, v any) error {
+	if err := t.Set(v); err != nil {
+		return err
+	}
+	return t.update(ctx, func(ck *rackbusv1.JobCheckpoint) { ck.Stuck = 0 })
+}
+
+// checkpoint records how far a stage has come.
+func (t *Task) checkpoint(ctx context.Context, stage string, phase rackbusv1.CheckpointPhase) error {
+	return t.update(ctx, func(ck *rackbusv1.JobCheckpoint) {
+		ck.Stage, ck.Phase, ck.Stuck = stage, phase, 0
+	})
+}
+
+// alive tells the checkpoint, once after a takeover, that the job makes
+// progress: only owners that died without any count against it.
+func (t *Task) alive(ctx context.Context) error {
+	t.mu.Lock()
+	stuck := t.ck.GetStuck()
+	t.mu.Unlock()
+	if stuck == 0 {
+		return nil
+	}
+	return t.update(ctx, func(ck *rackbusv1.JobCheckpoint) { ck.Stuck = 0 })
+}
+
+// update changes the checkpoint by compare and set. While the broker is away it
+// waits; when somebody else owns the job, the task ends.
+func (t *Task) update(ctx context.Context, change func(*rackbusv1.JobCheckpoint)) error {
+	t.write.Lock()
+	defer t.write.Unlock()
+	for {
+		t.mu.Lock()
+		next := proto.CloneOf(t.ck)
+		rev := t.rev
+		next.Stages = job.StagesToProto(t.timeline.Visible())
+		t.mu.Unlock()
+		change(next)
+		next.At = timestamppb.Now()
+		written, err := t.a.opts.Conn.PutCheckpoint(ctx, next, rev)
+		switch {
+		case err == nil:
+			t.mu.Lock()
+			// The workflow may have set newer data meanwhile; it waits for the next write.
+			data := t.ck.GetData()
+			t.ck, t.rev = next, written
+			t.ck.Data = data
+			t.mu.Unlock()
+			return nil
+		case errors.Is(err, bus.ErrConflict):
+			if rerr := t.refresh(ctx); rerr != nil {
+				return rerr
+			}
+		case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrOutcomeUnknown):
+			t.log.Warn("checkpoint not written yet", "err", err)
+			if werr := sleep(ctx, checkpointRetry); werr != nil {
+				return werr
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// refresh reads the checkpoint again. It may have been asked to stop; or the
+// job has another owner, and this one must go.
+func (t *Task) refresh(ctx context.Context) error {
+	got, rev, err := t.a.opts.Conn.Checkpoint(ctx, t.a.opts.Family, t.ID())
+	if errors.Is(err, bus.ErrUnavailable) {
+		t.log.Warn("checkpoint not read yet", "err", err)
+		return sleep(ctx, checkpointRetry)
+	}
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	mine := got.GetOwner() == t.sess.ID() && got.GetEpoch() == t.ck.GetEpoch() && !got.GetDone()
+	if mine {
+		t.rev = rev
+		t.ck.Cancel = got.GetCancel()
+	}
+	t.mu.Unlock()
+	if !mine {
+		t.cancel(ErrHandedOver)
+		return ErrHandedOver
+	}
+	return t.ask(got.GetCancel())
+}
+
+// ask takes in a request to stop. A termination cuts the task at once.
+func (t *Task) ask(c *rackbusv1.JobCancel) error {
+	asked, err := job.CancelFromProto(c)
+	if err != nil || asked == nil {
+		return err
+	}
+	t.mu.Lock()
+	t.asked = asked
+	t.mu.Unlock()
+	if asked.Mode == job.CancelTerminate {
+		t.cancel(ErrTerminated)
+	}
+	return nil
+}
+
+// stopped returns why the job may not go on, nil while it may.
+func (t *Task) stopped() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended:
+		return ErrHandedOver
+	case t.asked != nil && t.asked.Mode == job.CancelTerminate:
+		return ErrTerminated
+	default:
+		return nil
+	}
+}
+
+// SafePoint returns why the job should stop here, where the device is in a
+// state that can be left: it was asked to, or the process drains.
+func (t *Task) SafePoint(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	asked := t.asked
+	t.mu.Unlock()
+	switch {
+	case asked != nil && asked.Mode == job.CancelTerminate:
+		return ErrTerminated
+	case asked != nil:
+		return ErrCancelled
+	case t.a.draining():
+		return ErrHandedOver
+	default:
+		return nil
+	}
+}
+
+// waitPoint is a safe point inside a stage that waits. Any stage but a Once one
+// can be handed to another process here; only an interruptible one is cancelled.
+func (t *Task) waitPoint(ctx context.Context) error {
+	err := t.SafePoint(ctx)
+	t.mu.Lock()
+	s := t.stage
+	t.mu.Unlock()
+	if s == nil || context.Cause(ctx) != nil || err == nil {
+		return err
+	}
+	switch {
+	case errors.Is(err, ErrCancelled) && !s.Interruptible:
+		return nil
+	case errors.Is(err, ErrHandedOver) && s.Resume == Once:
+		return nil
+	default:
+		return err
+	}
+}
+
+// Sleep waits, and ends early with the reason when the job should stop.
+func (t *Task) Sleep(ctx context.Context, d time.Duration) error {
+	if err := t.waitPoint(ctx); err != nil {
+		return err
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return t.alive(ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.a.stopTaking:
+			if err := t.waitPoint(ctx); err != nil {
+				return err
+			}
+			// Draining, but this stage has to be finished here.
+			select {
+			case <-timer.C:
+				return t.alive(ctx)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// Poll calls probe until it reports an end, with a pause between the calls. A
+// probe's own pause, when longer, is kept (Retry-After).
+func (t *Task) Poll(ctx context.Context, interval time.Duration, probe func(context.Context) (done bool, after time.Duration, err error)) error {
+	for {
+		done, after, err := probe(ctx)
+		if err != nil || done {
+			return err
+		}
+		if err := t.Sleep(ctx, max(interval, after)); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// eventPrefetch is how many events a reader holds ahead of its caller.
+const eventPrefetch = 2000
+
+// eventRetry is the pause between tries to publish an event.
+const eventRetry = 250 * time.Millisecond
+
+// PublishEvent stores an event and returns once the broker has it. The same
+// event published again is dropped by the broker for ten minutes, and by the
+// fold for ever. It retries until ctx ends, because the order checkpoint, then
+// event must not lose the event.
+func (c *Conn) PublishEvent(ctx context.Context, e *job.Event) error {
+	for {
+		m, err := eventMessage(e)
+		if err != nil {
+			return err
+		}
+		_, err = c.events.write(ctx, m)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, ErrClosed) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrMisconfigured) || ctx.Err() != nil {
+			return fmt.Errorf("publish %s event of job %s: %w", e.Kind, e.ID, err)
+		}
+		c.log.Warn("event not published yet", "job_id", e.ID.String(), "event", e.Kind.String(), "err", err)
+		if perr := pause(ctx, eventRetry); perr != nil {
+			return fmt.Errorf("publish %s event of job %s: %w", e.Kind, e.ID, err)
+		}
+	}
+}
+
+func eventMessage(e *job.Event) (*nats.Msg, error) {
+	data, err := job.MarshalEvent(*e)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s event of job %s: %w", e.Kind, e.ID, err)
+	}
+	m := newMessage(eventSubject(e.ID.Partition(Partitions), e.RackID, e.NodeID, e.ID, e.Kind.String()), data)
+	m.Header.Set(hdrMsgID, eventID(e))
+	return m, nil
+}
+
+// eventID identifies an event for de-duplication. A job has one outcome per
+// epoch, whoever reports it and however often.
+func eventID(e *job.Event) string {
+	id := e.ID.String()
+	switch e.Kind {
+	case job.EventFinished:
+		return id + ":" + strconv.FormatUint(e.Epoch, 10) + ":finished"
+	case job.EventQueued, job.EventAdmitted:
+		return id + ":" + e.Kind.String()
+	case job.EventCancelRequested:
+		return fmt.Sprintf("%s:cancel:%s:%d", id, e.Cancel.Mode, e.Cancel.RequestedAt.UnixNano())
+	default:
+		return fmt.Sprintf("%s:%d:%d", id, e.Epoch, e.N)
+	}
+}
+
+// StoredEvent is an event with its place in the stream.
+type StoredEvent struct {
+	job.Event
+	Sequence uint64
+	// Stored is when the broker took it.
+	Stored time.Time
+	// Pending is how many events of the partition were stored behind it when it
+	// was delivered; only an EventReader sets it.
+	Pending uint64
+}
+
+// EventReader reads the events of a partition in their order.
+type EventReader struct {
+	ch     chan rawEvent
+	cancel context.CancelFunc
+	stop   func()
+}
+
+type rawEvent struct {
+	data    []byte
+	seq     uint64
+	stored  time.Time
+	pending uint64
+}
+
+// ReadEvents starts reading a partition's events behind a sequence.
+func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*EventReader, error) {
+	rctx, cancel := context.WithCancel(ctx)
+	cons, err := c.js.OrderedConsumer(rctx, streamEvents, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjEvtPrefix + strconv.Itoa(partition) + ".>"},
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+	})
+	if err != nil {
+		cancel()
+		return nil, classify("read events", err, false)
+	}
+	r := &EventReader{ch: make(chan rawEvent, eventPrefetch), cancel: cancel}
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		meta, err := m.Metadata()
+		if err != nil {
+			c.log.Error("event without metadata", "subject", m.Subject(), "err", err)
+			return
+		}
+		select {
+		case r.ch <- rawEvent{m.Data(), meta.Sequence.Stream, meta.Timestamp, meta.NumPending}:
+		case <-rctx.Done():
+		}
+	}, jetstream.PullMaxMessages(eventPrefetch), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		c.log.Debug("event reader interrupted", "partition", partition, "err", err)
+	}))
+	if err != nil {
+		cancel()
+		return nil, classify("read events", err, false)
+	}
+	r.stop = cc.Stop
+	return r, nil
+}
+
+// Wait returns a channel that yields when an event can be had with Take.
+// It is used in a select beside timers; the yielded token must go to Take.
+func (r *EventReader) Wait() <-chan rawEvent { return r.ch }
+
+// Take decodes what Wait has yielded. An undecodable event keeps its sequence
+// and comes with an error, so that the reader can step over it.
+func (r *EventReader) Take(raw rawEvent) (StoredEvent, error) {
+	e, err := job.UnmarshalEvent(raw.data)
+	return StoredEvent{Event: e, Sequence: raw.seq, Stored: raw.stored, Pending: raw.pending}, err
+}
+
+// Buffered is how many events wait in memory.
+func (r *EventReader) Buffered() int { return len(r.ch) }
+
+// Close stops reading.
+func (r *EventReader) Close() {
+	r.cancel()
+	r.stop()
+}
+
+// EventLag is how many events of all partitions lie behind a sequence.
+func (c *Conn) EventLag(ctx context.Context, sequence uint64) (uint64, error) {
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	s, err := c.js.Stream(ctx, streamEvents)
+	if err != nil {
+		return 0, classify("read event stream state", err, false)
+	}
+	last := s.CachedInfo().State.LastSeq
+	if last < sequence {
+		return 0, nil
+	}
+	return last - sequence, nil
+}
+
+// JobEvents returns the stored history of one job, oldest first, at most limit.
+func (c *Conn) JobEvents(ctx context.Context, id job.ID, limit int) ([]StoredEvent, error) {
+	filter := strings.Join([]string{subjEvtPrefix + strconv.Itoa(id.Partition(Partitions)), "*", "*", id.String(), ">"}, ".")
+	var out []StoredEvent
+	err := c.replay(ctx, streamEvents, filter, jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+		e, err := job.UnmarshalEvent(m.Data())
+		if err != nil {
+			return false, fmt.Errorf("decode event %d: %w", meta.Sequence.Stream, err)
+		}
+		out = append(out, StoredEvent{Event: e, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
+		return len(out) < limit, nil
+	})
+	return out, err
+}
+
+// replay gives every stored message that matches to each, until it has seen the
+// last one or each returns false.
+func (c *Conn) replay(ctx context.Context, stream, filter string, policy jetstream.DeliverPolicy,
+	each func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error),
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cons, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{filter}, DeliverPolicy: policy,
+	})
+	if err != nil {
+		return classify("replay "+stream, err, false)
+	}
+	info, err := cons.Info(ctx)
+	if err != nil {
+		return classify("replay "+stream, err, false)
+	}
+	left := info.NumPending
+	if left == 0 {
+		return nil
+	}
+	it, err := cons.Messages()
+	if err != nil {
+		return classify("replay "+stream, err, false)
+	}
+	defer it.Stop()
+	stop := context.AfterFunc(ctx, it.Stop)
+	defer stop()
+	for left > 0 {
+		m, err := it.Next()
+		if err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("replay %s: %w", stream, ctx.Err())
+			}
+			return classify("replay "+stream, err, false)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("replay %s: %w", stream, err)
+		}
+		left = meta.NumPending
+		more, err := each(m, meta)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// multiGetSubjects is how many subjects one multi-get names. The broker answers
+// at most 1,024.
+const multiGetSubjects = 500
+
+// stored is one message as a stream holds it.
+type stored struct {
+	subject string
+	data    []byte
+	rev     Revision
+	header  nats.Header
+}
+
+// expired reports whether the message only marks that a key has expired or
+// was deleted.
+func (s stored) expired() bool {
+	return s.header.Get(hdrMarker) != "" || s.header.Get("KV-Operation") != ""
+}
+
+// leaderGet reads the last message of a subject at the stream leader. It wraps
+// ErrNotFound when there is none. A marker of an expired key is returned as it
+// is: the caller may need its revision.
+func (c *Conn) leaderGet(ctx context.Context, stream, subject string) (stored, error) {
+	if c.opts.Replicas == 1 {
+		// The only replica is the leader, and answers direct gets faster.
+		return c.directGet(ctx, stream, subject)
+	}
+	req, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return stored{}, fmt.Errorf("encode request: %w", err)
+	}
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	reply, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+	if err != nil {
+		return stored{}, classify("read "+subject, err, false)
+	}
+	var a struct {
+		Error   *apiError `json:"error"`
+		Message struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Data    []byte `json:"data"`
+			Hdrs    []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &a); err != nil {
+		return stored{}, fmt.Errorf("read %s: %w: unreadable answer: %w", subject, ErrUnavailable, err)
+	}
+	if a.Error != nil {
+		return stored{}, a.Error.asError("read " + subject)
+	}
+	s := stored{subject: a.Message.Subject, data: a.Message.Data, rev: Revision(a.Message.Seq)}
+	if len(a.Message.Hdrs) > 0 {
+		if s.header, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
+			return stored{}, fmt.Errorf("read %s: headers: %w", subject, err)
+		}
+	}
+	return s, nil
+}
+
+// directGet reads the last message of a subject from any replica.
+func (c *Conn) directGet(ctx context.Context, stream, subject string) (stored, error) {
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	reply, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream+"."+subject, nil)
+	if err != nil {
+		return stored{}, classify("read "+subject, err, false)
+	}
+	if status := reply.Header.Get("Status"); status != "" {
+		if status == "404" {
+			return stored{}, fmt.Errorf("read %s: %w", subject, ErrNotFound)
+		}
+		return stored{}, fmt.Errorf("read %s: %w: status %s", subject, ErrUnavailable, status)
+	}
+	return storedFromDirect(reply)
+}
+
+func storedFromDirect(m *nats.Msg) (stored, error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return stored{}, fmt.Errorf("%w: direct get without sequence: %w", ErrUnavailable, err)
+	}
+	return stored{subject: m.Header.Get("Nats-Subject"), data: m.Data, rev: Revision(seq), header: m.Header}, nil
+}
+
+// get reads a key's value; a marker counts as absent but its revision is kept,
+// because a create must then expect it. The error wraps ErrNotFound.
+func (c *Conn) get(ctx context.Context, stream, subject string) (data []byte, rev Revision, err error) {
+	s, err := c.leaderGet(ctx, stream, subject)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s.expired() {
+		return nil, s.rev, fmt.Errorf("read %s: %w: expired", subject, ErrNotFound)
+	}
+	return s.data, s.rev, nil
+}
+
+// multiGet reads the last messages of many subjects. A replica that has not yet
+// applied revision atLeast is not believed: the subjects are then read one by
+// one at the leader. Subjects without message are absent from the result.
+func (c *Conn) multiGet(ctx context.Context, stream string, subjects []string, atLeast Revision) (map[string]stored, error) {
+	out := make(map[string]stored, len(subjects))
+	for start := 0; start < len(subjects); start += multiGetSubjects {
+		chunk := subjects[start:min(start+multiGetSubjects, len(subjects))]
+		upTo, err := c.multiGetChunk(ctx, stream, chunk, out)
+		if err != nil {
+			return nil, err
+		}
+		if c.opts.Replicas > 1 && upTo < atLeast {
+			if err := c.leaderGetEach(ctx, stream, chunk, out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c *Conn) leaderGetEach(ctx context.Context, stream string, subjects []string, out map[string]stored) error {
+	for _, subject := range subjects {
+		s, err := c.leaderGet(ctx, stream, subject)
+		if errors.Is(err, ErrNotFound) {
+			delete(out, subject)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		out[subject] = s
+	}
+	return nil
+}
+
+// multiGetChunk fills out and returns the revision the answering replica had.
+func (c *Conn) multiGetChunk(ctx context.Context, stream string, subjects []string, out map[string]stored) (Revision, error) {
+	req, err := json.Marshal(map[string]any{"multi_last": subjects})
+	if err != nil {
+		return 0, fmt.Errorf("encode request: %w", err)
+	}
+	inbox := c.nc.NewRespInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return 0, classify("multi-get", err, false)
+	}
+	defer func() {
+		if err := sub.Unsubscribe(); err != nil {
+			c.log.Debug("multi-get inbox not released", "err", err)
+		}
+	}()
+	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, req); err != nil {
+		return 0, classify("multi-get", err, false)
+	}
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return 0, classify("multi-get", err, false)
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+			s, err := storedFromDirect(m)
+			if err != nil {
+				return 0, err
+			}
+			out[s.subject] = s
+		case "204":
+			upTo, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+			if err != nil {
+				upTo = 0
+			}
+			return Revision(upTo), nil
+		case "404":
+			return 0, nil
+		case "503":
+			return 0, fmt.Errorf("multi-get: %w: no responders", ErrUnavailable)
+		default:
+			return 0, fmt.Errorf("multi-get: %w: status %s %s", ErrUnavailable, status, m.Header.Get("Description"))
+		}
+	}
+}
+
+// put writes one message and returns its revision. expect nil means that any
+// state of the key is fine; ttl 0 means that it stays.
+func (c *Conn) put(ctx context.Context, subject string, data []byte, expect *Revision, ttl time.Duration) (Revision, error) {
+	m := newMessage(subject, data)
+	if expect != nil {
+		m.Header.Set(hdrExpectedLast, strconv.FormatUint(uint64(*expect), 10))
+	}
+	setTTL(m, ttl)
+	return c.publish(ctx, m)
+}
+
+// publish sends one message to its stream and waits for the answer.
+func (c *Conn) publish(ctx context.Context, m *nats.Msg) (Revision, error) {
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	ack, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, classify("write "+m.Subject, err, true)
+	}
+	return Revision(ack.Sequence), nil
+}
+
+func newMessage(subject string, data []byte) *nats.Msg {
+	return &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
+}
+
+func setTTL(m *nats.Msg, ttl time.Duration) {
+	if ttl <= 0 {
+		return
+	}
+	// The broker counts whole seconds and refuses less than one.
+	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
+	m.Header.Set(hdrTTL, strconv.FormatInt(seconds, 10))
+}
+
+// eraseMessage overwrites and deletes one message of a stream by its sequence.
+func (c *Conn) eraseMessage(ctx context.Context, stream string, rev Revision) error {
+	req, err := json.Marshal(map[string]any{"seq": uint64(rev)})
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	return c.api(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, req, "erase message")
+}
+
+// purge removes all messages of a stream that match a subject filter.
+func (c *Conn) purge(ctx context.Context, stream, filter string) error {
+	req, err := json.Marshal(map[string]any{"filter": filter})
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	return c.api(ctx, "$JS.API.STREAM.PURGE."+stream, req, "purge "+filter)
+}
+
+func (c *Conn) api(ctx context.Context, subject string, req []byte, what string) error {
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	reply, err := c.nc.RequestWithContext(ctx, subject, req)
+	if err != nil {
+		return classify(what, err, false)
+	}
+	var a struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &a); err != nil {
+		return fmt.Errorf("%s: %w: unreadable answer: %w", what, ErrUnavailable, err)
+	}
+	if a.Error != nil {
+		if a.Error.Code == 404 {
+			return fmt.Errorf("%s: %w", what, ErrNotFound)
+		}
+		return a.Error.asError(what)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// publicEventVersion is the version of the public event's JSON schema.
+const publicEventVersion = 1
+
+// PublicEvent is one change of a job's state as other systems receive it: the
+// JSON body of a CloudEvents 1.0 message in binary mode.
+type PublicEvent struct {
+	V           int            `json:"v"`
+	JobID       string         `json:"job_id"`
+	ParentJobID string         `json:"parent_job_id,omitempty"`
+	Name        string         `json:"name,omitempty"`
+	RackID      string         `json:"rack_id"`
+	NodeID      string         `json:"node_id,omitempty"`
+	Type        string         `json:"type"`
+	From        string         `json:"from,omitempty"`
+	State       string         `json:"state"`
+	Description string         `json:"description"`
+	Failure     *PublicFailure `json:"failure,omitempty"`
+	Attempt     uint32         `json:"attempt,omitempty"`
+	// N counts the changes of this job from 1.
+	N  uint64    `json:"n"`
+	At time.Time `json:"at"`
+}
+
+// PublicFailure says why a job did not complete.
+type PublicFailure struct {
+	ErrorCode   string `json:"error_code"`
+	FailureCode string `json:"failure_code"`
+	Message     string `json:"message"`
+	Phase       string `json:"phase,omitempty"`
+	MessageID   string `json:"device_message_id,omitempty"`
+}
+
+// PublishOutbox copies the state changes that fold commits of a partition left
+// behind to the public stream, oldest first, and removes them from the outbox.
+// A change that the public stream already has is not stored twice: a job
+// enters each state once, so the subject of a change must be new.
+func (c *Conn) PublishOutbox(ctx context.Context, partition int) error {
+	var entries []stored
+	err := c.replay(ctx, streamState, subjOutPrefix+strconv.Itoa(partition)+".>", jetstream.DeliverAllPolicy,
+		func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+			entries = append(entries, stored{subject: m.Subject(), data: m.Data(), rev: Revision(meta.Sequence.Stream)})
+			return true, nil
+		})
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		var out rackbusv1.JobOutbox
+		if err := proto.Unmarshal(e.data, &out); err != nil {
+			return fmt.Errorf("decode %s: %w", e.subject, err)
+		}
+		if err := c.PublishTransitions(ctx, out.GetTransitions(), e.rev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PublishTransitions stores state changes in the public stream, in order, and
+// then removes their outbox entry of the given revision.
+func (c *Conn) PublishTransitions(ctx context.Context, transitions []*rackbusv1.JobTransition, entry Revision) error {
+	for start := 0; start < len(transitions); start += MaxTxMessages {
+		if err := c.publishTransitions(ctx, transitions[start:min(start+MaxTxMessages, len(transitions))]); err != nil {
+			return err
+		}
+	}
+	if err := c.eraseMessage(ctx, streamState, entry); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+func (c *Conn) publishTransitions(ctx context.Context, transitions []*rackbusv1.JobTransition) error {
+	msgs := make([]*nats.Msg, 0, len(transitions))
+	for _, t := range transitions {
+		m, err := publicMessage(t)
+		if err != nil {
+			return err
+		}
+		msgs = append(msgs, m)
+	}
+	_, err := c.commitBatch(ctx, streamPublic, msgs, len(msgs)-1)
+	if err == nil || !errors.Is(err, ErrConflict) {
+		return err
+	}
+	// Some of them are stored already: the former publisher died in between.
+	for _, t := range transitions {
+		m, err := publicMessage(t)
+		if err != nil {
+			return err
+		}
+		if _, err := c.publish(ctx, m); err != nil && !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+func publicMessage(t *rackbusv1.JobTransition) (*nats.Msg, error) {
+	id, err := job.ParseID(t.GetJobId())
+	if err != nil {
+		return nil, fmt.Errorf("public event: %w", err)
+	}
+	e := PublicEvent{
+		V: publicEventVersion, JobID: t.GetJobId(), ParentJobID: t.GetParentJobId(), Name: t.GetName(),
+		RackID: t.GetRackId(), NodeID: t.GetNodeId(), Type: t.GetType(),
+		State: job.State(t.GetTo()).String(), Description: t.GetDescription(), //nolint:gosec // states are below 11
+		Attempt: t.GetAttempt(), N: t.GetN(), At: t.GetAt().AsTime(),
+	}
+	if from := job.State(t.GetFrom()); from != job.StateUnspecified { //nolint:gosec // states are below 11
+		e.From = from.String()
+	}
+	if f := t.GetFailure(); f != nil {
+		e.Failure = &PublicFailure{
+			ErrorCode:   job.ErrorCode(f.GetCode()).String(), //nolint:gosec // codes are below 13
+			FailureCode: f.GetFailureCode(), Message: f.GetMessage(), Phase: f.GetPhase(),
+			MessageID: f.GetDevice().GetMessageId(),
+		}
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode public event of job %s: %w", id, err)
+	}
+	m := newMessage(publicSubject(e.RackID, e.NodeID, id, e.Type, e.State), data)
+	m.Header.Set(hdrExpectedLast, "0")
+	m.Header.Set("ce-specversion", "1.0")
+	m.Header.Set("ce-id", fmt.Sprintf("%s:%d", id, e.N))
+	m.Header.Set("ce-type", "rackbus.job."+e.State+".v1")
+	m.Header.Set("ce-source", "rackbus/jobs")
+	m.Header.Set("ce-subject", rackToken(e.RackID)+"/"+nodeToken(e.NodeID)+"/"+id.String())
+	m.Header.Set("ce-time", e.At.UTC().Format(time.RFC3339Nano))
+	m.Header.Set("content-type", "application/json")
+	return m, nil
+}

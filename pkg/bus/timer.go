@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// timerRetry is the pause before a timer whose handler failed fires again.
+const timerRetry = time.Second
+
+// timerFetch is how many fired timers one process works on at a time.
+const timerFetch = 64
+
+// Timer is a timer that has fired.
+type Timer struct {
+	Kind TimerKind
+	ID   job.ID
+}
+
+// HandleTimers calls handle for every fired timer until ctx ends. Each timer
+// goes to one process; a handler that returns an error gets it again, so it
+// must be repeatable.
+func (c *Conn) HandleTimers(ctx context.Context, handle func(context.Context, Timer) error) error {
+	for ctx.Err() == nil {
+		if err := c.fetchTimers(ctx, handle); err != nil && ctx.Err() == nil {
+			c.log.Warn("timers not fetched", "err", err)
+			if err := pause(ctx, timerRetry); err != nil {
+				break
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (c *Conn) fetchTimers(ctx context.Context, handle func(context.Context, Timer) error) error {
+	rctx, cancel := c.requestContext(ctx)
+	cons, err := c.js.Consumer(rctx, streamState, timersConsumer)
+	cancel()
+	if err != nil {
+		return classify("open timers", err, false)
+	}
+	for ctx.Err() == nil {
+		batch, err := cons.Fetch(timerFetch, jetstream.FetchMaxWait(fetchWait))
+		if err != nil {
+			return classify("fetch timers", err, false)
+		}
+		for m := range batch.Messages() {
+			c.fireTimer(ctx, m, handle)
+		}
+	}
+	return ctx.Err()
+}
+
+func (c *Conn) fireTimer(ctx context.Context, m jetstream.Msg, handle func(context.Context, Timer) error) {
+	t, ok := parseTimer(m.Subject())
+	var err error
+	if ok && m.Headers().Get(hdrMarker) == "" {
+		err = handle(ctx, t)
+	}
+	if err != nil {
+		c.log.Warn("timer to be handled again", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
+		err = m.NakWithDelay(timerRetry)
+	} else {
+		err = m.DoubleAck(ctx)
+	}
+	if err != nil {
+		c.log.Debug("timer not settled", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
+	}
+}
+
+func parseTimer(subject string) (Timer, bool) {
+	kind, id, ok := strings.Cut(strings.TrimPrefix(subject, subjFirePrefix), ".")
+	if !ok {
+		return Timer{}, false
+	}
+	parsed, err := job.ParseID(id)
+	return Timer{Kind: TimerKind(kind), ID: parsed}, err == nil
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/stmcginnis/gofish/schemas"
+)
+
+// ManagerState is what is known of a manager around its reset. It is plain data,
+// to be kept in a checkpoint.
+type ManagerState struct {
+	URI string `json:"uri"`
+	// LastResetTime and UptimeSeconds are those before the reset; empty and
+	// negative when the manager does not tell.
+	LastResetTime string  `json:"last_reset_time,omitempty"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	// ResetAt is when the reset was sent.
+	ResetAt time.Time `json:"reset_at"`
+	// Accepted is false when the answer was lost.
+	Accepted bool `json:"accepted"`
+}
+
+// RestartEvidence says what showed that a manager has restarted.
+type RestartEvidence string
+
+// The kinds of evidence.
+const (
+	// RestartOutage: it was seen away and back.
+	RestartOutage RestartEvidence = "outage"
+	// RestartResetTime: its LastResetTime has changed.
+	RestartResetTime RestartEvidence = "last_reset_time"
+	// RestartUptime: it runs for a shorter time than before.
+	RestartUptime RestartEvidence = "uptime"
+	// RestartSteady: it accepted the reset and has answered without a gap since;
+	// it must have restarted between two probes.
+	RestartSteady RestartEvidence = "steady"
+)
+
+// manager finds the manager to restart: the profile's, else the first that can
+// be reset. The resource may be there although its action is not.
+func (c *Client) manager(ctx context.Context, op string) (*resource, *actionInfo, error) {
+	if id := c.profile.BMCID; id != "" {
+		r, err := c.byID(ctx, op, "Managers", id)
+		if err != nil {
+			return nil, nil, err
+		}
+		reset, err := c.action(op, r, "#Manager.Reset")
+		return r, reset, err
+	}
+	list, err := c.collection(ctx, op, rootPath+"/Managers")
+	if err != nil {
+		return nil, nil, err
+	}
+	var skipped error
+	for _, path := range list.members {
+		r, err := c.member(ctx, op, path)
+		if err != nil {
+			if hopeless(ctx, err) {
+				return nil, nil, err
+			}
+			skipped = first(skipped, err)
+			continue
+		}
+		if reset, err := c.action(op, r, "#Manager.Reset"); err == nil {
+			return r, reset, nil
+		}
+	}
+	if skipped != nil {
+		return nil, nil, skipped
+	}
+	return nil, nil, &Error{Op: op, Code: CodeFailedPrecondition, reason: "no manager can be reset", cause: ErrNoAction}
+}
+
+// ResetManager restarts the BMC or shelf controller: GracefulRestart, or
+// ForceRestart with force; the other one where only that is allowed. A reset
+// whose answer was lost is no error: the state says so, and WaitManager then
+// demands proof.
+func (c *Client) ResetManager(ctx context.Context, force bool) (ManagerState, error) {
+	const op = "reset manager"
+	r, reset, err := c.manager(ctx, op)
+	if err != nil {
+		return ManagerState{}, err
+	}
+	state := managerState(r)
+	state.ResetAt = time.Now()
+	wanted := []string{string(schemas.GracefulRestartResetType), string(schemas.ForceRestartResetType)}
+	if force {
+		wanted[0], wanted[1] = wanted[1], wanted[0]
+	}
+	allowed := c.allowed(ctx, op, reset, "ResetType")
+	value, _ := choose(wanted, allowed)
+	err = c.post(ctx, op, reset.target, map[string]string{"ResetType": value})
+	if e, ok := asError(err); ok && e.Status == http.StatusBadRequest && len(allowed) == 0 && e.Code != CodeFailedPrecondition {
+		// A manager that tells no values may take none at all.
+		err = c.postBare(ctx, op, reset.target)
+	}
+	if lost(ctx, err) {
+		c.log.Info("answer to the manager reset was lost", slog.String("err", err.Error()))
+		return state, nil
+	}
+	state.Accepted = err == nil
+	return state, err
+}
+
+func managerState(r *resource) ManagerState {
+	s := ManagerState{URI: r.path, LastResetTime: r.text("LastResetTime"), UptimeSeconds: -1}
+	for _, d := range []document{r.document, r.object("Oem"), r.at("Oem", "OpenBmc"), r.at("Oem", "Nvidia")} {
+		if up, ok := d.number("UptimeSeconds"); ok {
+			s.UptimeSeconds = up
+			break
+		}
+	}
+	return s
+}
+
+// WaitManager waits until the restart of a manager is over and says what showed
+// it. An outage that is over proves it, and so do a new LastResetTime or a
+// shorter uptime, since a fast controller restarts between two probes. A manager
+// that tells neither is believed after it has answered steadily for a while,
+// provided that it had accepted the reset.
+func (c *Client) WaitManager(ctx context.Context, before ManagerState) (RestartEvidence, error) {
+	probe, total := c.timing.ManagerProbe, c.timing.ManagerLimit
+	if !before.Accepted {
+		probe, total = c.timing.ManagerLostProbe, c.timing.ManagerLostLimit
+	}
+	return c.waitRestart(ctx, "wait for PowerShelf after activation", before, probe, total)
+}
+
+func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState, probe, total time.Duration) (RestartEvidence, error) {
+	end := within(total)
+	outage := false
+	steady := time.Now()
+	for {
+		if err := sleep(ctx, op, probe); err != nil {
+			return "", err
+		}
+		_, err := c.getWithin(ctx, op, rootPath, c.timing.ManagerProbeTimeout)
+		switch {
+		case err == nil && outage:
+			return RestartOutage, nil
+		case err == nil:
+			evidence, ok, err := c.restarted(ctx, op, before)
+			if ok || (err != nil && hopeless(ctx, err)) {
+				return evidence, err
+			}
+			if before.Accepted && time.Since(steady) >= c.timing.ManagerSteady {
+				return RestartSteady, nil
+			}
+		case hopeless(ctx, err):
+			return "", err
+		default:
+			outage = true
+		}
+		if end.passedAfter(probe) {
+			reason := "the manager did not come back"
+			if !outage {
+				reason = "nothing shows that the manager has restarted"
+			}
+			return "", &Error{Op: op, Code: CodeTimeout, reason: reason, cause: err}
+		}
+	}
+}
+
+// restarted compares the manager with its state before the reset.
+func (c *Client) restarted(ctx context.Context, op string, before ManagerState) (RestartEvidence, bool, error) {
+	if before.URI == "" || (before.LastResetTime == "" && before.UptimeSeconds < 0) {
+		return "", false, nil
+	}
+	r, err := c.getWithin(ctx, op, before.URI, c.timing.ManagerProbeTimeout)
+	if err != nil {
+		return "", false, err
+	}
+	now := managerState(r)
+	if before.LastResetTime != "" && now.LastResetTime != "" && now.LastResetTime != before.LastResetTime {
+		return RestartResetTime, true, nil
+	}
+	if now.UptimeSeconds >= 0 && before.UptimeSeconds >= 0 && now.UptimeSeconds < before.UptimeSeconds {
+		return RestartUptime, true, nil
+	}
+	return "", false, nil
+}

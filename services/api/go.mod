@@ -1,0 +1,3 @@
+module github.com/rackbus/rackbus/services/api
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/rackbus/rackbus/services/standalone
+
+go 1.26

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bmc
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rackbus/rackbus/sim/firmwarepackage"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+// receiveMultipart takes a multipart push: UpdateParameters, UpdateFile and optionally OemParameters.
+func (d *Device) receiveMultipart(r *http.Request) answer {
+	if r.Method != http.MethodPost {
+		return notAllowed(r.Method)
+	}
+	d.throttle(r)
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return unsupported(r, "The update has to be multipart/form-data.")
+	}
+	note := &reqlog.Upload{}
+	reqlog.FromContext(r.Context()).Upload = note
+	in := intake{note: note}
+	for {
+		part, err := parts.NextPart()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = in.take(r.Context(), part)
+		}
+		if err != nil {
+			return badBody(r)
+		}
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return answer{abort: true}
+	}
+
+	var parameters struct{ Targets []string }
+	switch {
+	case in.malformed:
+		return refusal(http.StatusBadRequest, "MalformedJSON", "The update parameters are not valid.")
+	case note.Parameters == nil || in.file == nil:
+		return refusal(http.StatusBadRequest, "MissingOrMalformedPart",
+			"The update needs the parts UpdateParameters and UpdateFile.")
+	case json.Unmarshal(note.Parameters, &parameters) != nil:
+		return refusal(http.StatusBadRequest, "MalformedJSON", "The update parameters are not valid.")
+	}
+	note.Targets = parameters.Targets
+	u := in.upload()
+	u.targets = parameters.Targets
+	return d.begin(note, u, func(u upload) (plan, *answer) { return d.planCompute(u) })
+}
+
+// receivePush takes an octet-stream push for the whole device.
+func (d *Device) receivePush(r *http.Request) answer {
+	return d.push(r, func(u upload) (plan, *answer) {
+		if d.Model().Compute() {
+			return d.planCompute(u)
+		}
+		p := d.planShelf(u, -1)
+		if _, all := p.versions[powerDevice(0)]; all && d.knobs.RejectAllSupplies {
+			a := refuseAllSupplies()
+			return plan{}, &a
+		}
+		return p, nil
+	})
+}
+
+// push reads an octet-stream body and begins what decide makes of it.
+func (d *Device) push(r *http.Request, decide func(upload) (plan, *answer)) answer {
+	if r.Header.Get("Content-Type") != "application/octet-stream" {
+		return unsupported(r, "The image has to be application/octet-stream.")
+	}
+	d.throttle(r)
+	note := &reqlog.Upload{PowerDevice: r.Header.Get("LiteonPowerDeviceId")}
+	reqlog.FromContext(r.Context()).Upload = note
+	in := intake{note: note}
+	if err := in.read(r.Context(), r.Body); err != nil {
+		return answer{abort: true}
+	}
+	return d.begin(note, in.upload(), decide)
+}
+
+// receiveUnitPush takes a LiteOn supply push: for one supply with the header LiteonPowerDeviceId, else for all.
+func (d *Device) receiveUnitPush(r *http.Request) answer {
+	one := -1
+	if id := r.Header.Get("LiteonPowerDeviceId"); id != "" {
+		n, err := strconv.Atoi(id)
+		if err != nil || n < 0 || n >= supplies {
+			return refusal(http.StatusBadRequest, "ActionParameterValueError", "There is no such power device.", id)
+		}
+		one = n
+	}
+	return d.push(r, func(u upload) (plan, *answer) {
+		if one < 0 && d.knobs.RejectAllSupplies {
+			a := refuseAllSupplies()
+			return plan{}, &a
+		}
+		u.file.Purpose = "PSU"
+		p := d.planShelf(u, one)
+		p.unlisted = true
+		return p, nil
+	})
+}
+
+// begin starts the update of a complete upload, or refuses it.
+func (d *Device) begin(note *reqlog.Upload, u upload, decide func(upload) (plan, *answer)) answer {
+	now := d.lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.knobs.ServiceDisabled:
+		return refusal(http.StatusServiceUnavailable, "ServiceDisabled", "The update service is disabled.")
+	case note.FileBytes == 0:
+		return refusal(http.StatusBadRequest, "InvalidUpload", "The image is empty.")
+	}
+	p, refused := decide(u)
+	if refused != nil {
+		return *refused
+	}
+	if d.updating(p.hgx) {
+		return refusal(http.StatusServiceUnavailable, updateRegistry+"UpdateInProgress", "Another update is in progress.").
+			with("Retry-After", "30")
+	}
+	t := d.startTask(now, p)
+	if p.unlisted {
+		return jsonAnswer(http.StatusOK, object{"Result": "success"})
+	}
+	note.Task = t.id
+	return d.uploadAnswer(t, now)
+}
+
+// uploadAnswer tells the client of the task in the shape the device is set to.
+func (d *Device) uploadAnswer(t *task, now time.Time) answer {
+	uri := tasksURI + "/" + t.id
+	a := answer{status: http.StatusAccepted}
+	switch d.knobs.UploadAnswer {
+	case AnswerLocation:
+	case AnswerBody:
+		return jsonAnswer(http.StatusAccepted, t.document(now))
+	case AnswerLink:
+		a = jsonAnswer(http.StatusAccepted, link(uri))
+	case AnswerMessageArgs:
+		return jsonAnswer(http.StatusAccepted, object{"Messages": []any{extended(
+			taskRegistry+"TaskStarted", "The task has started.", "OK", "None.", uri)}})
+	case AnswerAcceptedEmpty:
+		return a
+	case AnswerOKEmpty:
+		d.removeTask(t.id)
+		return answer{status: http.StatusOK}
+	default:
+		a = jsonAnswer(http.StatusAccepted, t.document(now))
+	}
+	return a.with("Location", uri)
+}
+
+func unsupported(r *http.Request, text string) answer {
+	// The body is taken first, so that the client gets to read the refusal.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return answer{abort: true}
+	}
+	return refusal(http.StatusUnsupportedMediaType, "HeaderInvalid", text, "Content-Type")
+}
+
+// badBody tells a broken connection from a body that is wrong in itself.
+func badBody(r *http.Request) answer {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return answer{abort: true}
+	}
+	return refusal(http.StatusBadRequest, "MissingOrMalformedPart", "The multipart body cannot be read.")
+}
+
+// intake collects an upload without keeping the file.
+type intake struct {
+	note *reqlog.Upload
+	file *fileSink
+	name string
+	// malformed says that a JSON part was none; it is kept out of the note, which has to stay JSON.
+	malformed bool
+}
+
+func (in *intake) take(ctx context.Context, part *multipart.Part) error {
+	switch part.FormName() {
+	case "UpdateFile":
+		in.name = part.FileName()
+		in.note.File = in.name
+		return in.read(ctx, part)
+	case "UpdateParameters", "OemParameters":
+		text, err := io.ReadAll(io.LimitReader(part, maxJSONBody))
+		if err != nil {
+			return err
+		}
+		switch {
+		case !json.Valid(text):
+			in.malformed = true
+		case part.FormName() == "OemParameters":
+			in.note.OEM = text
+		default:
+			in.note.Parameters = text
+		}
+	}
+	return nil
+}
+
+// read streams the file and notes what arrived, also when it broke off.
+func (in *intake) read(ctx context.Context, body io.Reader) error {
+	in.file = &fileSink{hash: sha256.New()}
+	began := time.Now()
+	_, err := io.Copy(in.file, body)
+	in.note.DurationMS = float64(time.Since(began)) / float64(time.Millisecond)
+	in.note.FileBytes = in.file.size
+	reqlog.FromContext(ctx).SHA256 = in.file.sum()
+	return err
+}
+
+func (in *intake) upload() upload {
+	return upload{file: firmwarepackage.Identify(in.file.prefix, in.name), sum: in.file.sum()}
+}
+
+// fileSink counts and hashes a file and keeps its first bytes.
+type fileSink struct {
+	hash   hash.Hash
+	size   int64
+	prefix []byte
+}
+
+func (s *fileSink) Write(b []byte) (int, error) {
+	if room := firmwarepackage.PrefixSize - len(s.prefix); room > 0 {
+		s.prefix = append(s.prefix, b[:min(room, len(b))]...)
+	}
+	s.hash.Write(b)
+	s.size += int64(len(b))
+	return len(b), nil
+}
+
+func (s *fileSink) sum() string { return hex.EncodeToString(s.hash.Sum(nil)) }
+
+// throttle slows the body down when the device is set to.
+func (d *Device) throttle(r *http.Request) {
+	if rate := d.Knobs().UploadBytesPerSecond; rate > 0 {
+		r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), rate: rate}
+	}
+}
+
+// slowBody gives bytes at a rate.
+type slowBody struct {
+	io.ReadCloser
+	ctx  context.Context
+	rate int64
+}
+
+func (s *slowBody) Read(b []byte) (int, error) {
+	// A tenth of a second's bytes at a time keeps the flow even.
+	n, err := s.ReadCloser.Read(b[:min(int64(len(b)), cmp.Or(s.rate/10, 1))])
+	select {
+	case <-time.After(time.Duration(n) * time.Second / time.Duration(s.rate)):
+		return n, err
+	case <-s.ctx.Done():
+		return n, s.ctx.Err()
+	}
+}

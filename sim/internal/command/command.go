@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the racksim command line.
+package command
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+const usage = `racksim simulates the management controllers of a rack: compute trays and power shelves as Redfish
+servers over TLS. It prints the rack as a NodeSet in JSON, then "ready", and serves until SIGINT or SIGTERM.
+
+Usage: racksim [flags]
+
+Up to 1,000 devices each get a port: the first --port-base, further ones the next. More devices each get an address
+of their own, 127.1.0.1 and up, all on port --port-base; --listen is not used then.
+
+Flags:
+`
+
+// settings are the flags.
+type settings struct {
+	options  sim.Options
+	switches int
+	requests string
+	faults   string
+	outage   string
+	compute  string
+	shelf    string
+}
+
+// Run runs racksim until ctx ends and returns the exit code: 0 after a clean stop, 1 for a failure, 2 for wrong use.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(stderr, "racksim:", err)
+		return exitUsage
+	}
+	err = run(ctx, s, stdout)
+	switch {
+	case errors.Is(err, sim.ErrInvalidOption):
+		fmt.Fprintln(stderr, "racksim:", err)
+		return exitUsage
+	case err != nil:
+		fmt.Fprintln(stderr, "racksim:", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	s := &settings{}
+	o := &s.options
+	f := flag.NewFlagSet("racksim", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		f.PrintDefaults()
+	}
+	f.IntVar(&o.Compute, "compute", 0, "number of compute trays")
+	f.IntVar(&o.PowerShelves, "powershelves", 0, "number of power shelves")
+	f.IntVar(&s.switches, "switches", 0, "number of switch trays; only 0 in this release")
+	f.StringVar(&o.RackID, "rack", "rack-1", "rack id of the nodes")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1", "IP address to listen on")
+	f.IntVar(&o.PortBase, "port-base", 0, "port of the first device; 0 takes free ports")
+	f.StringVar(&s.requests, "requests", "", "file for one JSON line per request")
+	f.StringVar(&s.faults, "faults", "", "file with a JSON list of fault rules")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of serial numbers, MAC addresses and start versions")
+	f.StringVar(&s.compute, "type-compute", "gb200", "compute trays: gb200, gb300 or mixed")
+	f.StringVar(&s.shelf, "type-powershelf", "gb200", "power shelves: gb200, gb300 or mixed")
+	f.StringVar(&o.Username, "username", "admin", "user name of the devices")
+	f.StringVar(&o.Password, "password", "racksim-pw", "password of the devices")
+	f.DurationVar(&o.Timing.Task, "task-duration", 0, "duration of an update task (default 2s)")
+	f.DurationVar(&o.Timing.BMCOutage, "bmc-outage", 0, "time a BMC is away after a reset (default 2s)")
+	f.DurationVar(&o.Timing.PowerOn, "power-on", 0, "time a host is PoweringOn")
+	f.DurationVar(&o.Timing.Shutdown, "shutdown", 0, "time a host is PoweringOff after a graceful shutdown")
+	f.StringVar(&s.outage, "outage", "503", "what a BMC does while it is away: 503, or refuse connections")
+	f.BoolVar(&o.CoupledPower, "coupled-power", false, "compute trays lose power, BMCs included, while all shelves are off")
+	f.StringVar(&o.Control, "control", "", "loopback IP:PORT of the control listener (/sim/faults, /sim/devices)")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil, err
+		}
+		return nil, errors.New("see --help")
+	}
+	o.ComputeGeneration, o.ShelfGeneration = sim.Generation(s.compute), sim.Generation(s.shelf)
+	o.Outage = bmc.OutageMode(s.outage)
+	switch {
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case s.switches < 0:
+		return nil, fmt.Errorf("--switches %d is negative", s.switches)
+	case s.switches > 0:
+		return nil, fmt.Errorf("--switches %d: switch trays cannot be simulated in this release", s.switches)
+	}
+	return s, nil
+}
+
+func run(ctx context.Context, s *settings, stdout io.Writer) (err error) {
+	o := s.options
+	o.KeepRequests = -1
+	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if s.faults != "" {
+		if o.Faults, err = loadFaults(s.faults); err != nil {
+			return err
+		}
+	}
+	if s.requests != "" {
+		f, err := os.OpenFile(s.requests, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return fmt.Errorf("open request log: %w", err)
+		}
+		defer f.Close() // the log's own Close has reported write errors
+		o.RequestLog = f
+	}
+	rack, err := sim.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rack.Close()) }()
+	if addr := rack.ControlAddr(); addr != "" {
+		o.Logger.Info("control listener is up", "addr", addr)
+	}
+	if err := announce(stdout, rack); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func announce(stdout io.Writer, rack *sim.Rack) error {
+	out := bufio.NewWriter(stdout)
+	doc := json.NewEncoder(out)
+	doc.SetIndent("", " ")
+	if err := doc.Encode(rack.NodeSet()); err != nil {
+		return fmt.Errorf("print node set: %w", err)
+	}
+	fmt.Fprintln(out, "ready")
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("print node set: %w", err)
+	}
+	return nil
+}
+
+func loadFaults(path string) ([]faults.Rule, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open fault rules: %w", err)
+	}
+	defer f.Close()
+	return faults.Load(f)
+}

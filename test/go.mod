@@ -1,0 +1,29 @@
+module github.com/rackbus/rackbus/test
+
+go 1.26.0
+
+replace (
+	github.com/rackbus/rackbus/pkg => ../pkg
+	github.com/rackbus/rackbus/proto => ../proto
+	github.com/rackbus/rackbus/services/api => ../services/api
+	github.com/rackbus/rackbus/services/compute-agent => ../services/compute-agent
+	github.com/rackbus/rackbus/services/jobs => ../services/jobs
+	github.com/rackbus/rackbus/services/powershelf-agent => ../services/powershelf-agent
+	github.com/rackbus/rackbus/services/standalone => ../services/standalone
+	github.com/rackbus/rackbus/sim => ../sim
+)
+
+require (
+	github.com/rackbus/rackbus/proto v0.0.0
+	github.com/stretchr/testify v1.12.1
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	google.golang.org/grpc v1.85.0 // indirect
+)
