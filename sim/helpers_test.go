@@ -38,7 +38,7 @@ const (
 )
 
 // quick makes everything short enough for a test to wait for.
-var quick = bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 60 * time.Millisecond}
+var quick = bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 150 * time.Millisecond}
 
 func start(t *testing.T, o sim.Options) *sim.Rack {
 	t.Helper()

@@ -254,6 +254,13 @@ func (r *Rack) WaitRequests(ctx context.Context, device string, f reqlog.Filter,
 	return r.log.Wait(ctx, f, n)
 }
 
+// WaitInFlight returns a matching request that is in progress on a device (a pattern; "" for all), as soon as there
+// is one, or the context's error. The filter's Uploads and After are not used.
+func (r *Rack) WaitInFlight(ctx context.Context, device string, f reqlog.Filter) (reqlog.Entry, error) {
+	f.Device = device
+	return r.log.WaitInFlight(ctx, f)
+}
+
 // couplePower takes the power from the compute trays when all shelves are off, and gives it back.
 func (r *Rack) couplePower() {
 	lit := false

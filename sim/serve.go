@@ -33,6 +33,16 @@ type exchange struct {
 	body   *countingBody
 	entry  *reqlog.Entry
 	sent   bool
+	// answering announces to the log that the client is about to see an effect, recorded that the log has it.
+	answering func() func()
+	recorded  func()
+}
+
+// visible is called before the client can see anything of the request's end.
+func (x *exchange) visible() {
+	if x.recorded == nil {
+		x.recorded = x.answering()
+	}
 }
 
 func (r *Rack) serve(w http.ResponseWriter, req *http.Request) {
@@ -40,7 +50,7 @@ func (r *Rack) serve(w http.ResponseWriter, req *http.Request) {
 	defer r.requests.Done()
 	conn := req.Context().Value(connKey{}).(*deviceConn)
 	x := &exchange{
-		device: conn.device, conn: conn, w: w, body: &countingBody{ReadCloser: req.Body, length: req.ContentLength},
+		device: conn.device, conn: conn, w: w, answering: r.log.Answering, body: &countingBody{ReadCloser: req.Body, length: req.ContentLength},
 		entry: &reqlog.Entry{
 			Time: time.Now(), Device: conn.device.id, Method: req.Method, Path: req.URL.Path, Query: req.URL.RawQuery,
 			UserAgent: req.UserAgent(),
@@ -48,17 +58,18 @@ func (r *Rack) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	x.r = req.WithContext(reqlog.NewContext(req.Context(), x.entry))
 	x.r.Body = x.body
+	ended := r.log.Begin(*x.entry)
 	// Also when the handler is aborted, because the client left or the connection is to be cut.
-	defer r.finish(x)
-	x.run(&r.faults)
+	defer func() {
+		r.finish(x)
+		ended()
+	}()
+	x.run(r)
 }
 
-// finish records the request and lets its consequences show; its own answer is out by now.
+// finish records the request and lets an outage it began show; its own answer is out by now.
 func (r *Rack) finish(x *exchange) {
 	if x.entry.Write() {
-		if r.opts.CoupledPower && x.device.Model().Shelf() {
-			r.couplePower()
-		}
 		x.device.reconcile()
 	}
 	e := *x.entry
@@ -66,16 +77,19 @@ func (r *Rack) finish(x *exchange) {
 	e.Bytes = x.body.read
 	e.Complete = x.sent && x.body.complete()
 	r.log.Add(e)
+	if x.recorded != nil {
+		x.recorded()
+	}
 }
 
 // run applies the fault rules around the device's own answer.
-func (x *exchange) run(rules *faults.Set) {
+func (x *exchange) run(r *Rack) {
 	if _, refusing := x.device.refusing(time.Now()); refusing {
 		x.cut()
 	}
 	var merges []json.RawMessage
 	var decided faults.Action
-	for _, rule := range rules.Match(x.device.id, x.r.Method, x.r.URL.Path) {
+	for _, rule := range r.faults.Match(x.device.id, x.r.Method, x.r.URL.Path) {
 		x.entry.Fault = rule.ID
 		switch a := rule.Action; {
 		case a.Latency != nil:
@@ -103,6 +117,9 @@ func (x *exchange) run(rules *faults.Set) {
 
 	a := newRecorder()
 	x.device.ServeHTTP(a, x.r)
+	if r.opts.CoupledPower && x.entry.Write() && x.device.Model().Shelf() {
+		r.couplePower()
+	}
 	for _, merge := range merges {
 		a.merge(merge)
 	}
@@ -135,6 +152,7 @@ func (x *exchange) delay(l faults.Latency) {
 
 // cut resets the connection and ends the handler.
 func (x *exchange) cut() {
+	x.visible()
 	if c, _, err := http.NewResponseController(x.w).Hijack(); err == nil {
 		x.conn.reset()
 		_ = c.Close()
@@ -179,6 +197,7 @@ func (x *exchange) send(a *recorder) {
 		h.Set("Content-Length", strconv.Itoa(a.body.Len()))
 	}
 	x.entry.Status = a.status
+	x.visible()
 	x.w.WriteHeader(a.status)
 	_, err := x.w.Write(a.body.Bytes())
 	if x.r.Method == http.MethodHead || a.status == http.StatusNoContent {
@@ -194,6 +213,7 @@ func (x *exchange) send(a *recorder) {
 // sendPart writes the head of the answer and the first bytes of its body, then closes the connection.
 func (x *exchange) sendPart(a *recorder, n int) {
 	x.drain()
+	x.visible()
 	c, _, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -218,22 +238,25 @@ func (x *exchange) drain() {
 	}
 }
 
-// countingBody counts the body's bytes and sees its end.
+// countingBody counts the body's bytes and sees its end. An error stays: net/http follows the first with io.EOF.
 type countingBody struct {
 	io.ReadCloser
 	length int64
 	read   int64
-	ended  bool
+	err    error
 }
 
 func (b *countingBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
-	b.ended = b.ended || err == io.EOF
+	b.err = err
 	return n, err
 }
 
-func (b *countingBody) complete() bool { return b.ended || b.length >= 0 && b.read >= b.length }
+func (b *countingBody) complete() bool { return b.err == io.EOF || b.length >= 0 && b.read >= b.length }
 
 // recorder keeps an answer so that faults can work on it.
 type recorder struct {

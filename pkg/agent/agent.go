@@ -25,6 +25,9 @@ const (
 	admittedCache = 4096
 )
 
+// errStuckHandlers says that workflows did not return although they were cut.
+var errStuckHandlers = errors.New("agent: jobs or queries did not end when they were cut")
+
 // Agent drives the nodes of one family.
 type Agent struct {
 	opts    Options
@@ -38,8 +41,9 @@ type Agent struct {
 	sess     *bus.Session
 	sessNew  chan struct{}
 
-	drainOnce  sync.Once
-	stopTaking chan struct{}
+	// drained ends when the agent stops taking work.
+	drained    context.Context //nolint:containedctx // a signal that stages wait for
+	startDrain context.CancelFunc
 	tasks      sync.WaitGroup
 	wakes      sync.WaitGroup
 	nodes      *turns
@@ -50,11 +54,13 @@ func New(opts Options) (*Agent, error) {
 	if err := opts.withDefaults(); err != nil {
 		return nil, err
 	}
+	drained, startDrain := context.WithCancel(context.Background())
 	return &Agent{
+		drained: drained, startDrain: startDrain,
 		opts: opts, metrics: newMetrics(opts.Registerer, opts.Family),
 		slots:   make(chan struct{}, opts.MaxInFlight),
 		running: map[job.ID]*Task{}, claiming: map[job.ID]bool{}, admitted: map[job.ID]bool{},
-		sessNew: make(chan struct{}), stopTaking: make(chan struct{}), nodes: newTurns(),
+		sessNew: make(chan struct{}), nodes: newTurns(),
 	}, nil
 }
 
@@ -65,28 +71,32 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.opts.Conn.Verify(ctx); err != nil {
 		return fmt.Errorf("start %s agent: %w", a.opts.Family, err)
 	}
-	// Jobs outlive ctx until they are drained.
+	// Jobs outlive ctx until they are drained, the session outlives the jobs.
 	root, stopAll := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stopAll(context.Canceled)
-	var background sync.WaitGroup
-	defer background.Wait()
 	defer stopAll(context.Canceled)
 	if err := a.opts.Conn.OnCancel(root, a.opts.Family, func(id job.ID) { a.wake(root, id) }); err != nil {
 		return err
 	}
-	background.Go(func() { a.keepSession(root) })
-	background.Go(func() { a.heartbeat(root) })
-	queries, err := a.serveQueries()
+	queries, err := a.serveQueries(root)
 	if err != nil {
 		return err
 	}
+	kctx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopKeeping()
+	var background sync.WaitGroup
+	background.Go(func() { a.keepSession(kctx) })
+	background.Go(func() { a.heartbeat(kctx) })
 	a.opts.Logger.Info("agent started", "family", string(a.opts.Family), "instance", a.opts.Instance)
 	a.take(ctx, root)
-	a.drain(stopAll)
-	err = queries.Close()
-	a.closeSession(ctx)
+	closed := make(chan error, 1)
+	go func() { closed <- queries.Close() }()
+	err = a.drain(stopAll, closed)
 	stopAll(context.Canceled)
 	a.wakes.Wait()
+	// Only now is nobody left who could open another session.
+	stopKeeping()
+	background.Wait()
+	a.closeSession(ctx)
 	a.opts.Logger.Info("agent stopped", "family", string(a.opts.Family), "instance", a.opts.Instance)
 	return err
 }
@@ -164,34 +174,34 @@ func (a *Agent) pauseAfter(ctx context.Context, what string, err error) {
 	}
 }
 
-func (a *Agent) draining() bool {
-	select {
-	case <-a.stopTaking:
-		return true
-	default:
-		return false
-	}
-}
+func (a *Agent) draining() bool { return a.drained.Err() != nil }
 
-// drain lets every job reach a boundary. What has not after the timeout is left
-// to the next owner, which looks at the device first.
-func (a *Agent) drain(stopAll context.CancelCauseFunc) {
-	a.drainOnce.Do(func() { close(a.stopTaking) })
-	done := make(chan struct{})
+// drain lets every job reach a boundary and every query end. What has not after
+// the timeout is cut and left to the next owner, which looks at the device first.
+func (a *Agent) drain(stopAll context.CancelCauseFunc, queries <-chan error) error {
+	a.startDrain()
+	done := make(chan error, 1)
 	go func() {
 		a.tasks.Wait()
-		close(done)
+		done <- <-queries
 	}()
 	timer := time.NewTimer(a.opts.DrainTimeout)
 	defer timer.Stop()
 	select {
-	case <-done:
-		return
+	case err := <-done:
+		return err
 	case <-timer.C:
 		a.opts.Logger.Warn("drain timeout passed, remaining jobs are left to other agents")
 	}
 	stopAll(ErrHandedOver)
-	<-done
+	timer.Reset(a.opts.CutTimeout)
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		// Their guard refuses everything once the session is given up.
+		return errStuckHandlers
+	}
 }
 
 // keepSession holds a session at all times. A lost one is replaced; its jobs
@@ -210,6 +220,7 @@ func (a *Agent) keepSession(ctx context.Context) {
 		case <-s.Lost():
 			a.opts.Logger.Warn("session lost", "session", s.ID())
 			a.metrics.sessionsLost.Inc()
+			a.cutTasks(s)
 		}
 	}
 }
@@ -222,7 +233,8 @@ func (a *Agent) setSession(s *bus.Session) {
 	a.sessNew = make(chan struct{})
 }
 
-// session returns a session that is certain now, and waits for one.
+// session returns a session that is certain now, and waits for one unless the
+// process drains.
 func (a *Agent) session(ctx context.Context) (*bus.Session, error) {
 	for {
 		a.mu.Lock()
@@ -234,6 +246,8 @@ func (a *Agent) session(ctx context.Context) (*bus.Session, error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
+		case <-a.drained.Done():
+			return nil, errDraining
 		case <-next:
 		case <-time.After(holdPause):
 		}
@@ -284,17 +298,18 @@ func (a *Agent) heartbeat(ctx context.Context) {
 // wake looks at a job's checkpoint because somebody may have asked it to stop.
 func (a *Agent) wake(ctx context.Context, id job.ID) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	t := a.running[id]
-	a.mu.Unlock()
 	if t == nil {
 		return
 	}
+	// Under the lock, so that none is added when all jobs are through.
 	a.wakes.Go(func() {
 		t.write.Lock()
 		defer t.write.Unlock()
 		rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 		defer cancel()
-		if err := t.refresh(rctx); err != nil && !errors.Is(err, ErrHandedOver) {
+		if _, err := t.refresh(rctx); err != nil && !errors.Is(err, ErrHandedOver) {
 			t.log.Warn("request to stop not read", "err", err)
 		}
 	})

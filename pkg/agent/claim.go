@@ -21,6 +21,7 @@ var (
 	errNotAdmitted = errors.New("agent: the batch is not fully admitted yet")
 	errOwnerAlive  = errors.New("agent: another process owns the job")
 	errJobGone     = errors.New("agent: the job does not exist any more")
+	errDraining    = errors.New("agent: the process takes no more jobs")
 )
 
 // handle takes one delivered command to its end, or puts it back.
@@ -44,6 +45,9 @@ func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 	case errors.Is(err, errOwnerAlive):
 		a.metrics.claims.WithLabelValues("owner_alive").Inc()
 		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
+	case errors.Is(err, errDraining):
+		a.metrics.claims.WithLabelValues("draining").Inc()
+		a.giveBack(d, 0)
 	case err != nil:
 		a.metrics.claims.WithLabelValues("error").Inc()
 		a.opts.Logger.Warn("command put back", "job_id", d.ID.String(), "err", err)
@@ -53,6 +57,9 @@ func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 		a.report(ctx, t)
 	default:
 		a.metrics.claims.WithLabelValues("claimed").Inc()
+		if err := t.Failpoint(FailAfterClaim); err != nil {
+			return
+		}
 		a.execute(ctx, t)
 	}
 }
@@ -93,7 +100,7 @@ func (a *Agent) acknowledge(ctx context.Context, d *bus.Delivery) {
 // its outcome is to be reported.
 func (a *Agent) claim(ctx context.Context, d *bus.Delivery) (*Task, error) {
 	if a.draining() {
-		return nil, errOwnerAlive
+		return nil, errDraining
 	}
 	sess, err := a.session(ctx)
 	if err != nil {
@@ -106,24 +113,28 @@ func (a *Agent) claim(ctx context.Context, d *bus.Delivery) (*Task, error) {
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return nil, err
 	}
-	t := &Task{a: a, sess: sess, delivery: d, ck: ck, rev: rev, log: a.taskLogger(d)}
 	if ck.GetDone() {
-		return t, nil
+		return a.newTask(sess, d, ck, rev), nil
+	}
+	if ck.GetJobId() == "" {
+		if err := a.checkOpen(ctx, d); err != nil {
+			return nil, err
+		}
 	}
 	next, err := a.ownership(ctx, d, ck, sess)
 	if err != nil {
 		return nil, err
 	}
 	if next.GetStuck() >= a.opts.MaxStuck {
-		sealAbandoned(next, d.Command)
+		a.sealAbandoned(next, d.Command)
 	}
 	if !sess.Valid() {
 		return nil, fmt.Errorf("claim job %s: %w", d.ID, bus.ErrSessionLost)
 	}
-	if t.rev, err = a.opts.Conn.PutCheckpoint(ctx, next, rev); err != nil {
+	if rev, err = a.opts.Conn.PutCheckpoint(ctx, next, rev); err != nil {
 		return nil, fmt.Errorf("claim job %s: %w", d.ID, err)
 	}
-	t.ck = next
+	t := a.newTask(sess, d, next, rev)
 	if next.GetEpoch() > 1 && !next.GetDone() {
 		a.metrics.takeovers.Inc()
 		t.log.Info("job taken over", "epoch", next.GetEpoch(), "attempt", next.GetAttempt(), "stage", next.GetStage())
@@ -163,19 +174,32 @@ func (a *Agent) checkAdmitted(ctx context.Context, d *bus.Delivery) error {
 	return nil
 }
 
+// checkOpen refuses a job without checkpoint that has ended: the command was
+// delivered before, and the checkpoint cleared away meanwhile.
+func (a *Agent) checkOpen(ctx context.Context, d *bus.Delivery) error {
+	r, _, err := a.opts.Conn.Record(ctx, d.ID)
+	if errors.Is(err, bus.ErrNotFound) || err == nil && r.State.Terminal() {
+		return fmt.Errorf("%w: job %s", errJobGone, d.ID)
+	}
+	return err
+}
+
 // ownership returns the checkpoint with which this process owns the job, or
 // errOwnerAlive while the former owner's session may still act.
 func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.JobCheckpoint, sess *bus.Session) (*rackbusv1.JobCheckpoint, error) {
 	at := timestamppb.Now()
 	if ck.GetJobId() == "" {
 		cmd := d.Command
-		limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second
-		return &rackbusv1.JobCheckpoint{
+		first := &rackbusv1.JobCheckpoint{
 			V: 1, JobId: cmd.GetJobId(), ParentJobId: cmd.GetParentJobId(), Type: cmd.GetType(), Family: cmd.GetFamily(),
 			RackId: cmd.GetTarget().GetRackId(), NodeId: cmd.GetTarget().GetNodeId(),
 			Owner: sess.ID(), Epoch: 1, Attempt: 1, CommandSeq: uint64(d.Revision),
-			StartedAt: at, Deadline: timestamppb.New(at.AsTime().Add(limit)), At: at,
-		}, nil
+			StartedAt: at, At: at,
+		}
+		if limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second; limit > 0 {
+			first.Deadline = timestamppb.New(at.AsTime().Add(limit))
+		}
+		return first, nil
 	}
 	next := proto.CloneOf(ck)
 	next.Owner, next.Epoch, next.CommandSeq, next.At = sess.ID(), ck.GetEpoch()+1, uint64(d.Revision), at
@@ -198,9 +222,12 @@ func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.Jo
 
 // sealAbandoned ends a job over which several owners died without any progress:
 // it would go on killing its workers.
-func sealAbandoned(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand) {
+func (a *Agent) sealAbandoned(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand) {
 	f := job.NewFailure(job.FailureAbandoned, job.AbandonedMessage)
 	f.Phase = ck.GetStage()
 	ck.Done = true
-	ck.Outcome = job.EventToProto(outcomeEvent(ck, cmd, job.StateFailed, "Abandoned", f, ""))
+	e := outcomeEvent(ck, cmd, verdict{state: job.StateFailed, description: job.AbandonedDescription, failure: f})
+	e.Agent, e.N = a.opts.Instance, 1
+	ck.Outcome = job.EventToProto(e)
+	ck.Data = nil
 }

@@ -10,9 +10,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -31,38 +28,28 @@ func (a *Agent) execute(root context.Context, t *Task) {
 	if err := t.ask(t.ck.GetCancel()); err != nil {
 		t.log.Error("request to stop not readable", "err", err)
 	}
-	stopLost := cutWhenLost(t.sess, cancel)
-	defer stopLost()
 	if deadline := t.ck.GetDeadline(); deadline != nil {
-		timer := time.AfterFunc(time.Until(deadline.AsTime()), func() { cancel(ErrDeadline) })
+		left := time.Until(deadline.AsTime())
+		if left <= 0 {
+			cancel(ErrDeadline)
+		}
+		timer := time.AfterFunc(left, func() { cancel(ErrDeadline) })
 		defer timer.Stop()
 	}
-	t.reporter = startReporter(root, t, a.opts.ProgressInterval)
+	// The start is reported under root: cut short, it might arrive behind the outcome.
+	started := t.picture(job.EventStarted)
+	if started.Description == "" {
+		started.Description = "Started"
+	}
+	t.log.Info("job started", "op", t.Command().GetType(), "epoch", started.Epoch, "attempt", started.Attempt)
+	t.reporter = startReporter(root, a.opts.ProgressInterval, t.publishProgress)
 	a.track(t)
 	defer a.untrack(t)
-
-	started := t.picture(job.EventStarted)
-	started.Description = "Started"
-	if err := a.opts.Conn.PublishEvent(ctx, &started); err != nil {
+	if err := a.opts.Conn.PublishEvent(root, &started); err != nil {
 		t.log.Warn("start not reported", "err", err)
 	}
-	t.log.Info("job started", "op", t.Command().GetType(), "epoch", t.Epoch(), "attempt", t.ck.GetAttempt())
 	outcome, err := a.runHandler(ctx, t)
-	t.reporter.close()
 	a.conclude(root, ctx, t, outcome, err)
-}
-
-// cutWhenLost ends a task when its session is gone for good.
-func cutWhenLost(s *bus.Session, cancel context.CancelCauseFunc) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-s.Lost():
-			cancel(ErrHandedOver)
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
 }
 
 func (a *Agent) track(t *Task) {
@@ -70,6 +57,23 @@ func (a *Agent) track(t *Task) {
 	defer a.mu.Unlock()
 	a.running[t.ID()] = t
 	a.metrics.inFlight.Set(float64(len(a.running)))
+	select {
+	case <-t.sess.Lost():
+		// cutTasks may have looked before the task was here.
+		t.cancel(ErrHandedOver)
+	default:
+	}
+}
+
+// cutTasks ends the tasks of a session that is gone for good.
+func (a *Agent) cutTasks(s *bus.Session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.running {
+		if t.sess == s {
+			t.cancel(ErrHandedOver)
+		}
+	}
 }
 
 func (a *Agent) untrack(t *Task) {
@@ -89,10 +93,13 @@ func (a *Agent) runHandler(ctx context.Context, t *Task) (o Outcome, err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			t.log.Error("job panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			t.failCurrent(job.AbandonedMessage)
 			err = Fail(job.FailurePanic, t.stageName(), job.AbandonedMessage, fmt.Errorf("panic: %v", p))
 		}
 	}()
-	if err := t.SafePoint(ctx); err != nil {
+	// What an earlier owner has begun is left only at the end of its stage, which
+	// the stages themselves take care of.
+	if err := t.boundary(ctx, t.Epoch() > 1); err != nil {
 		return o, err
 	}
 	return h(ctx, t)
@@ -110,21 +117,71 @@ func (t *Task) stageName() string {
 // conclude decides what becomes of a job whose handler has returned.
 func (a *Agent) conclude(root, ctx context.Context, t *Task, o Outcome, err error) {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrHandedOver) || err != nil && errors.Is(err, ErrHandedOver) {
+	var crash *crashError
+	switch {
+	case errors.As(err, &crash):
+		t.reporter.abort()
+		return
+	case errors.Is(err, ErrHandedOver), errors.Is(cause, ErrHandedOver) && err != nil:
 		a.handOver(root, t)
 		return
 	}
-	state, description, failure := t.verdict(cause, o, err)
-	if serr := a.seal(root, t, state, description, failure, o.ResultJSON); serr != nil {
+	v := t.verdict(cause, o, err)
+	// A workflow that ended as the process was cut has an outcome all the same.
+	sctx, cancel := outlast(root, releaseTimeout)
+	defer cancel()
+	serr := a.seal(sctx, t, v)
+	if errors.Is(serr, bus.ErrTooLarge) {
+		t.log.Error("outcome too large to be kept", "err", serr)
+		serr = a.seal(sctx, t, tooLarge(v))
+	}
+	if serr != nil {
+		t.reporter.abort()
 		t.log.Warn("outcome not sealed, the job is left to its next owner", "err", serr)
 		return
 	}
-	a.report(root, t)
+	if err := t.Failpoint(FailAfterDone); err != nil {
+		t.reporter.abort()
+		return
+	}
+	t.reporter.close()
+	a.report(sctx, t)
+}
+
+// outlast is ctx with some more time after its end.
+func outlast(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(more, func() { cancel(context.Cause(ctx)) })
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// verdict is how a job ends.
+type verdict struct {
+	state       job.State
+	description string
+	failure     *job.Failure
+	result      string
+}
+
+// tooLarge is what is told of a job whose outcome no checkpoint can hold.
+func tooLarge(v verdict) verdict {
+	state := v.state
+	if state == job.StateCompleted {
+		state = job.StateFailed
+	}
+	f := job.NewFailure(job.FailureInternal, "the job ended as "+v.state.String()+", but its result was too large to be kept")
+	return verdict{state: state, description: f.Message, failure: f}
 }
 
 // verdict maps how a handler ended to the job's terminal state. What cut the
 // job weighs more than the error the cut has led to.
-func (t *Task) verdict(cause error, o Outcome, err error) (job.State, string, *job.Failure) {
+func (t *Task) verdict(cause error, o Outcome, err error) verdict {
 	t.mu.Lock()
 	asked := t.asked
 	t.mu.Unlock()
@@ -133,34 +190,34 @@ func (t *Task) verdict(cause error, o Outcome, err error) (job.State, string, *j
 	var fail *FailureError
 	switch {
 	case err == nil:
-		return job.StateCompleted, o.Description, nil
+		return verdict{job.StateCompleted, o.Description, nil, o.ResultJSON}
 	case errors.Is(cause, ErrTerminated), errors.Is(err, ErrTerminated):
 		if byDeadline {
-			return deadlineVerdict(stage)
+			return deadlineVerdict(stage, o)
 		}
 		f := job.NewFailure(job.FailureTerminatedByOperator,
 			"terminated during "+orStart(stage)+": hardware state unknown")
 		f.Phase = stage
-		return job.StateTerminated, f.Message, f
+		return verdict{job.StateTerminated, f.Message, f, o.ResultJSON}
 	case errors.Is(cause, ErrDeadline), byDeadline && errors.Is(err, ErrCancelled):
-		return deadlineVerdict(stage)
+		return deadlineVerdict(stage, o)
 	case errors.Is(err, ErrCancelled):
 		f := job.NewFailure(job.FailureCancelledByOperator, "cancelled before "+orStart(stage)+" was left")
 		f.Phase = "cancelled"
-		return job.StateCancelled, "Cancelled", f
+		return verdict{job.StateCancelled, "Cancelled", f, o.ResultJSON}
 	case errors.As(err, &fail):
-		return job.StateFailed, o.Description, fail.Failure
+		return verdict{job.StateFailed, o.Description, fail.Failure, o.ResultJSON}
 	default:
 		f := job.NewFailure(job.FailureInternal, err.Error())
 		f.Phase = stage
-		return job.StateFailed, o.Description, f
+		return verdict{job.StateFailed, o.Description, f, o.ResultJSON}
 	}
 }
 
-func deadlineVerdict(stage string) (job.State, string, *job.Failure) {
+func deadlineVerdict(stage string, o Outcome) verdict {
 	f := job.NewFailure(job.FailureDeadlineExceeded, "the job passed its deadline during "+orStart(stage))
 	f.Phase = stage
-	return job.StateTimedOut, "Timed out", f
+	return verdict{job.StateTimedOut, "Timed out", f, o.ResultJSON}
 }
 
 func orStart(stage string) string {
@@ -173,14 +230,10 @@ func orStart(stage string) string {
 // seal fixes the outcome in the checkpoint. From here on the job has ended,
 // whoever reports it; a former owner cannot get here, because its compare and
 // set fails.
-func (a *Agent) seal(ctx context.Context, t *Task, state job.State, description string, f *job.Failure, result string) error {
-	t.mu.Lock()
-	t.ended = true
-	t.description = description
-	t.mu.Unlock()
-	return t.update(ctx, func(ck *rackbusv1.JobCheckpoint) {
+func (a *Agent) seal(ctx context.Context, t *Task, v verdict) error {
+	return t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) {
 		ck.Done = true
-		e := outcomeEvent(ck, t.Command(), state, description, f, result)
+		e := outcomeEvent(ck, t.Command(), v)
 		e.Agent = a.opts.Instance
 		t.mu.Lock()
 		t.n++
@@ -192,7 +245,7 @@ func (a *Agent) seal(ctx context.Context, t *Task, state job.State, description 
 }
 
 // outcomeEvent is the terminal event of a job, as its checkpoint keeps it.
-func outcomeEvent(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand, state job.State, description string, f *job.Failure, result string) job.Event {
+func outcomeEvent(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand, v verdict) job.Event {
 	id, _ := job.ParseID(cmd.GetJobId()) // checked when the command was delivered
 	stages, err := job.StagesFromProto(ck.GetStages())
 	if err != nil {
@@ -205,9 +258,9 @@ func outcomeEvent(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand, state 
 	return job.Event{
 		Kind: job.EventFinished, ID: id, RackID: cmd.GetTarget().GetRackId(), NodeID: cmd.GetTarget().GetNodeId(),
 		Type: job.Type(cmd.GetType()), Family: cmd.GetFamily(),
-		Epoch: ck.GetEpoch(), Attempt: ck.GetAttempt(), State: state, Description: description,
-		Failure: f, ResultJSON: result, Stages: stages, At: now(),
-		StartedAt: ck.GetStartedAt().AsTime(), Deadline: ck.GetDeadline().AsTime(),
+		Epoch: ck.GetEpoch(), Attempt: ck.GetAttempt(), State: v.state, Description: v.description,
+		Failure: v.failure, ResultJSON: v.result, Stages: stages, At: now(),
+		StartedAt: timeOf(ck.GetStartedAt()), Deadline: timeOf(ck.GetDeadline()),
 		Cancel: asked, CommandSeq: ck.GetCommandSeq(),
 	}
 }
@@ -215,7 +268,10 @@ func outcomeEvent(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand, state 
 // report publishes the sealed outcome and takes the command out of the queue.
 // When it fails, the command comes again and the next owner repeats it.
 func (a *Agent) report(ctx context.Context, t *Task) {
-	e, err := job.EventFromProto(t.ck.GetOutcome())
+	t.mu.Lock()
+	outcome := t.ck.GetOutcome()
+	t.mu.Unlock()
+	e, err := job.EventFromProto(outcome)
 	if err != nil {
 		t.log.Error("sealed outcome not readable", "err", err)
 		return
@@ -230,27 +286,26 @@ func (a *Agent) report(ctx context.Context, t *Task) {
 		level = slog.LevelWarn
 	}
 	t.log.Log(ctx, level, "job finished", "state", e.State.String(), "description", e.Description, "epoch", e.Epoch)
+	if err := t.Failpoint(FailBeforeAck); err != nil {
+		return
+	}
 	a.acknowledge(ctx, t.delivery)
 }
 
 // handOver gives a job back at a boundary. A job whose session is lost has
 // another owner already, and its checkpoint does not take this write.
-func (a *Agent) handOver(ctx context.Context, t *Task) {
-	t.mu.Lock()
-	t.ended = true
-	ck, rev := proto.CloneOf(t.ck), t.rev
-	t.mu.Unlock()
+func (a *Agent) handOver(root context.Context, t *Task) {
+	t.reporter.abort()
 	if !t.sess.Valid() {
-		t.log.Info("job left to its next owner", "epoch", ck.GetEpoch())
+		t.log.Info("job left to its next owner", "epoch", t.Epoch())
 		return
 	}
-	ck.Owner, ck.At = "", timestamppb.Now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(root), releaseTimeout)
 	defer cancel()
-	if _, err := a.opts.Conn.PutCheckpoint(ctx, ck, rev); err != nil {
+	if err := t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) { ck.Owner = "" }); err != nil {
 		t.log.Warn("job not handed back", "err", err)
 		return
 	}
-	t.log.Info("job handed back", "epoch", ck.GetEpoch())
+	t.log.Info("job handed back", "epoch", t.Epoch())
 	a.giveBack(t.delivery, 0)
 }

@@ -4,8 +4,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/rackbus/rackbus/pkg/bus"
 )
 
 // Guard decides whether this process may act on a device right now. Transports
@@ -22,6 +26,20 @@ type Guard interface {
 	Context(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
+// action is what the guard has let through since a stage was begun or tried
+// again.
+type action struct {
+	// sent says that a request may have gone to the device.
+	sent atomic.Bool
+	// cut says that a request ended because the hold was not certain any more.
+	cut atomic.Bool
+}
+
+func (a *action) reset() {
+	a.sent.Store(false)
+	a.cut.Store(false)
+}
+
 // taskGuard binds a job's requests to the session that holds its node.
 type taskGuard struct{ t *Task }
 
@@ -32,11 +50,18 @@ func (g taskGuard) Check() error {
 	if err := g.t.stopped(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}
+	g.t.act.sent.Store(true)
 	return nil
 }
 
 func (g taskGuard) Context(ctx context.Context) (context.Context, context.CancelFunc) {
-	return g.t.sess.Context(ctx)
+	ctx, cancel := g.t.sess.Context(ctx)
+	return ctx, func() {
+		if errors.Is(context.Cause(ctx), bus.ErrSessionLost) {
+			g.t.act.cut.Store(true)
+		}
+		cancel()
+	}
 }
 
 // deadlineGuard binds a synchronous change to the deadline until which the

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -23,6 +24,7 @@ const (
 	DefaultMaxQueries       = 1_024
 	DefaultMaxStuck         = 3
 	DefaultDrainTimeout     = 30 * time.Second
+	DefaultCutTimeout       = 10 * time.Second
 	DefaultProgressInterval = 5 * time.Second
 	DefaultParentPause      = 250 * time.Millisecond
 )
@@ -67,14 +69,18 @@ type Options struct {
 	// MaxStuck is after how many owners that died without any progress a job is
 	// given up.
 	MaxStuck uint32
-	// DrainTimeout bounds a graceful stop.
+	// DrainTimeout bounds a graceful stop. What has not ended by then is cut.
 	DrainTimeout time.Duration
+	// CutTimeout is how long what was cut may take to return.
+	CutTimeout time.Duration
 	// ProgressInterval is the least pause between progress reports of one job;
 	// a new stage is reported at once.
 	ProgressInterval time.Duration
 	// ParentPause is how long a command is put back whose batch is not fully
 	// admitted yet.
 	ParentPause time.Duration
+	// Failpoints let crash tests end a job at named points; nil has none.
+	Failpoints *failpoint.Points
 	// Registerer takes the metrics; nil drops them.
 	Registerer prometheus.Registerer
 	// Logger receives one line per change; nil drops them.
@@ -96,6 +102,7 @@ func (o *Options) withDefaults() error {
 	setDefault(&o.MaxQueries, DefaultMaxQueries)
 	setDefault(&o.MaxStuck, DefaultMaxStuck)
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.CutTimeout, DefaultCutTimeout)
 	setDefault(&o.ProgressInterval, DefaultProgressInterval)
 	setDefault(&o.ParentPause, DefaultParentPause)
 	if o.Version == "" {

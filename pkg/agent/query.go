@@ -49,11 +49,15 @@ func Refuse(code, message, messageID string) *rackbusv1.NodeReply {
 	return &rackbusv1.NodeReply{V: 1, Error: &rackbusv1.NodeError{Code: code, Message: message, MessageId: messageID}}
 }
 
-func (a *Agent) serveQueries() (*bus.Service, error) {
+func (a *Agent) serveQueries(root context.Context) (*bus.Service, error) {
 	handlers := make(map[string]bus.RequestHandler, len(a.opts.Queries))
 	for op, h := range a.opts.Queries {
 		handlers[op] = func(ctx context.Context, req *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
 			start := time.Now()
+			// A request ends with the process, whatever its deadline.
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(root, cancel)()
 			reply := a.query(ctx, op, h, req)
 			a.metrics.query(op, reply, time.Since(start))
 			return reply
@@ -85,7 +89,10 @@ func (a *Agent) query(ctx context.Context, op string, h QueryHandler, req *rackb
 			reply = Refuse(CodeInternal, "the agent failed while it worked on the request", "")
 		}
 	}()
-	reply = h(ctx, &Query{a: a, Request: req, Log: log})
+	if reply = h(ctx, &Query{a: a, Request: req, Log: log}); reply == nil {
+		log.Error("query without a reply")
+		return Refuse(CodeInternal, "the agent has no answer to the request", "")
+	}
 	if reply.GetError() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		log.Debug("query ended at its deadline")
 	}

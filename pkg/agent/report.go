@@ -10,22 +10,30 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 )
 
+// maxStageMessage bounds a failed stage's message in bytes: it is part of every
+// later event and checkpoint.
+const maxStageMessage = 4 << 10
+
 // reporter publishes a task's progress. Only the newest picture counts, so that
 // a slow broker never holds up the work; a new stage is told at once, other
 // changes at most once per interval.
 type reporter struct {
-	t        *Task
 	interval time.Duration
-	changed  chan bool
-	stop     context.CancelFunc
-	wg       sync.WaitGroup
+	// publish reports false when there is nothing to tell any more.
+	publish func(context.Context) bool
+	changed chan bool
+	quit    chan struct{}
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 }
 
-func startReporter(ctx context.Context, t *Task, interval time.Duration) *reporter {
+func startReporter(ctx context.Context, interval time.Duration, publish func(context.Context) bool) *reporter {
 	ctx, stop := context.WithCancel(ctx)
-	r := &reporter{t: t, interval: interval, changed: make(chan bool, 1), stop: stop}
-	r.wg.Add(1)
-	go r.run(ctx)
+	r := &reporter{
+		interval: interval, publish: publish,
+		changed: make(chan bool, 1), quit: make(chan struct{}), stop: stop,
+	}
+	r.wg.Go(func() { r.run(ctx) })
 	return r
 }
 
@@ -42,12 +50,13 @@ func (r *reporter) note(atOnce bool) {
 }
 
 func (r *reporter) run(ctx context.Context) {
-	defer r.wg.Done()
 	var last time.Time
 	for {
 		var atOnce bool
 		select {
 		case <-ctx.Done():
+			return
+		case <-r.quit:
 			return
 		case atOnce = <-r.changed:
 		}
@@ -61,6 +70,9 @@ func (r *reporter) run(ctx context.Context) {
 			case <-ctx.Done():
 				timer.Stop()
 				return
+			case <-r.quit:
+				timer.Stop()
+				return
 			case atOnce = <-r.changed:
 			case <-timer.C:
 				atOnce = true
@@ -68,16 +80,40 @@ func (r *reporter) run(ctx context.Context) {
 			timer.Stop()
 		}
 		last = time.Now()
-		e := r.t.picture(job.EventProgress)
-		if err := r.t.a.opts.Conn.PublishEvent(ctx, &e); err != nil && ctx.Err() == nil {
-			r.t.log.Warn("progress not reported", "err", err)
+		if !r.publish(ctx) {
+			return
 		}
 	}
 }
 
+// close ends reporting after the picture that is under way, so that it does not
+// arrive behind the outcome.
 func (r *reporter) close() {
+	close(r.quit)
+	r.wg.Wait()
+	r.stop()
+}
+
+// abort ends reporting at once: another owner's pictures outweigh these.
+func (r *reporter) abort() {
 	r.stop()
 	r.wg.Wait()
+}
+
+// publishProgress publishes the job's picture of this moment.
+func (t *Task) publishProgress(ctx context.Context) bool {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return false
+	}
+	t.n++
+	e := t.pictureLocked(job.EventProgress)
+	t.mu.Unlock()
+	if err := t.a.opts.Conn.PublishEvent(ctx, &e); err != nil && ctx.Err() == nil {
+		t.log.Warn("progress not reported", "err", err)
+	}
+	return true
 }
 
 // Progress tells how far the job is: percent from 0 to 100 and a text for people.
@@ -107,15 +143,14 @@ func (t *Task) picture(kind job.EventKind) job.Event {
 
 func (t *Task) pictureLocked(kind job.EventKind) job.Event {
 	cmd := t.delivery.Command
-	e := job.Event{
+	return job.Event{
 		Kind: kind, ID: t.delivery.ID, RackID: cmd.GetTarget().GetRackId(), NodeID: cmd.GetTarget().GetNodeId(),
 		Type: job.Type(cmd.GetType()), Family: cmd.GetFamily(),
 		Epoch: t.ck.GetEpoch(), N: t.n, Attempt: t.ck.GetAttempt(), Agent: t.a.opts.Instance,
 		State: job.StateRunning, Description: t.description, Percent: t.percent, Stages: t.timeline.Visible(),
-		At: now(), StartedAt: t.ck.GetStartedAt().AsTime(), Deadline: t.ck.GetDeadline().AsTime(),
+		At: now(), StartedAt: timeOf(t.ck.GetStartedAt()), Deadline: timeOf(t.ck.GetDeadline()),
 		CommandSeq: t.ck.GetCommandSeq(),
 	}
-	return e
 }
 
 // now is the wall clock as records keep it.
@@ -128,7 +163,7 @@ func (t *Task) openTimeline(stages []Stage, next int) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	started := t.ck.GetStartedAt().AsTime()
+	started := timeOf(t.ck.GetStartedAt())
 	fresh := job.NewTimeline(t.delivery.ID, names, started)
 	if before, err := job.StagesFromProto(t.ck.GetStages()); err == nil && len(before) == len(stages) {
 		// Stages behind the one that goes on are told again by this owner.
@@ -142,15 +177,28 @@ func (t *Task) openTimeline(stages []Stage, next int) {
 	t.timeline = fresh
 }
 
-// enter begins a stage.
-func (t *Task) enter(s *Stage) {
+// enter begins a stage. The returned context ends when the stage may be cut.
+func (t *Task) enter(ctx context.Context, s *Stage) (context.Context, func()) {
+	ctx, cut := context.WithCancelCause(ctx)
+	stopDrain := func() bool { return true }
+	if s.Resume != Once {
+		stopDrain = context.AfterFunc(t.a.drained, func() { cut(ErrHandedOver) })
+	}
 	t.mu.Lock()
-	t.stage = s
+	t.stage, t.cutStage = s, cut
 	t.description = s.Description
 	t.timeline, _ = t.timeline.Start(now())
+	asked := t.asked
 	t.mu.Unlock()
+	if asked != nil && s.Interruptible {
+		cut(ErrCancelled)
+	}
 	t.log.Info("stage started", "op", s.Name)
 	t.reporter.note(true)
+	return ctx, func() {
+		stopDrain()
+		cut(context.Canceled)
+	}
 }
 
 func (t *Task) completeCurrent() {
@@ -166,10 +214,14 @@ func (t *Task) skipCurrent(reason string) {
 	t.description = reason
 }
 
+// failCurrent marks the stage under way as the one the job failed in.
 func (t *Task) failCurrent(message string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := now()
-	t.timeline, _ = t.timeline.Fail(at, message, nil)
+	if s, ok := t.timeline.Current(); !ok || s.Status != job.StageRunning {
+		return
+	}
+	t.timeline, _ = t.timeline.Fail(at, message[:min(len(message), maxStageMessage)], nil)
 	t.timeline = t.timeline.SkipRemaining(at)
 }

@@ -12,9 +12,6 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// holdPause is how often a paused job looks whether its session is certain again.
-const holdPause = 100 * time.Millisecond
-
 // Resume is how a stage goes on after its owner died.
 type Resume uint8
 
@@ -56,40 +53,69 @@ const (
 	ObservedDone
 )
 
+// String returns the name of the observation.
+func (o Observation) String() string {
+	switch o {
+	case ObservedNotStarted:
+		return "not_started"
+	case ObservedDone:
+		return "done"
+	default:
+		return "unknown"
+	}
+}
+
 // Stage is one step of a workflow.
 type Stage struct {
 	Name        string
 	Description string
 	Resume      Resume
-	// Run does the step. It returns Skip when there was nothing to do.
+	// Prepare, for Once stages, reads what Observe will need and puts it into the
+	// workflow's state, before the intent is recorded. It may return Skip.
+	Prepare func(ctx context.Context) error
+	// Run does the step. It returns Skip when there was nothing to do. Unless the
+	// stage is a Once one, its context ends when the process drains.
 	Run func(ctx context.Context) error
 	// Observe is needed by Once stages.
 	Observe func(ctx context.Context) (Observation, error)
-	// Interruptible stages may stop for a cancellation while they wait. Others
-	// are left only at their end: the device is working, and a node that reads
-	// cancelled must be free.
+	// Interruptible stages are cut by a cancellation. Others are left only at
+	// their end: the device is working, and a node that reads cancelled must be
+	// free. For the same reason a Resumable stage that is not interruptible
+	// follows a Once stage even when the job was asked to stop in between. A Once
+	// stage cannot be interruptible.
 	Interruptible bool
-	// Attempts and Pause repeat a stage whose error is a RetryError; once when 0.
+	// Attempts and Pause repeat a stage, and the look at its device, while the
+	// error is a RetryError; once when 0. A change whose answer was lost is
+	// repeated only when the device shows that it never got it.
 	Attempts int
 	Pause    time.Duration
 }
 
+// errStagesTwice says that a workflow runs a second list of stages. Whoever
+// takes it over could not tell which one the checkpoint speaks of.
+var errStagesTwice = errors.New("agent: a job runs one list of stages")
+
 // RunStages runs the stages in their order, beginning behind the last one that
 // an earlier owner has finished. Between stages it stops when the job was
-// asked to, or when the process drains.
+// asked to, or when the process drains. A job runs one list of stages, the same
+// under every owner.
 func (t *Task) RunStages(ctx context.Context, stages []Stage) error {
 	if err := checkStages(stages); err != nil {
 		return err
 	}
-	next, observe := t.resumeAt(stages)
+	next, observe, err := t.resumeAt(stages)
+	if err != nil {
+		return err
+	}
 	t.openTimeline(stages, next)
 	for i := next; i < len(stages); i++ {
 		s := &stages[i]
-		if err := t.SafePoint(ctx); err != nil {
-			return t.stopStage(s, err)
+		resumed := observe && i == next
+		if err := t.boundary(ctx, resumed || t.carriesOn(stages, i, next)); err != nil {
+			t.stopBefore(err)
+			return fmt.Errorf("before stage %s: %w", s.Name, err)
 		}
-		err := t.runStage(ctx, s, observe && i == next)
-		if err != nil {
+		if err := t.runStage(ctx, s, resumed); err != nil {
 			return t.stopStage(s, err)
 		}
 	}
@@ -99,10 +125,14 @@ func (t *Task) RunStages(ctx context.Context, stages []Stage) error {
 func checkStages(stages []Stage) error {
 	seen := make(map[string]bool, len(stages))
 	for _, s := range stages {
-		if s.Resume == Once && s.Observe == nil {
+		switch {
+		case s.Name == "" || s.Run == nil:
+			return fmt.Errorf("agent: stage %q has no name or nothing to run", s.Name)
+		case s.Resume == Once && s.Observe == nil:
 			return fmt.Errorf("agent: stage %s changes the device once but cannot observe it", s.Name)
-		}
-		if seen[s.Name] {
+		case s.Resume == Once && s.Interruptible:
+			return fmt.Errorf("agent: stage %s changes the device once and must not be interruptible", s.Name)
+		case seen[s.Name]:
 			return fmt.Errorf("agent: stage %s is listed twice", s.Name)
 		}
 		seen[s.Name] = true
@@ -111,157 +141,108 @@ func checkStages(stages []Stage) error {
 }
 
 // resumeAt finds where an earlier owner left off. observe says that this stage
-// had announced a change of the device.
-func (t *Task) resumeAt(stages []Stage) (next int, observe bool) {
+// had announced a change of the device. A checkpoint of a stage that is not
+// listed would make everything run again, changes of the device included.
+func (t *Task) resumeAt(stages []Stage) (next int, observe bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.staged {
+		return 0, false, errStagesTwice
+	}
+	t.staged = true
+	at := t.ck.GetStage()
+	if at == "" {
+		return 0, false, nil
+	}
 	for i, s := range stages {
-		if s.Name != t.ck.GetStage() {
+		if s.Name != at {
 			continue
 		}
 		if t.ck.GetPhase() == rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_OUTCOME {
-			return i + 1, false
+			return i + 1, false, nil
 		}
-		return i, s.Resume == Once
+		return i, s.Resume == Once, nil
 	}
-	return 0, false
+	return 0, false, Fail(job.FailureOutcomeUnknown, at,
+		"interrupted in stage "+at+", which this agent does not know: nothing was repeated", nil)
 }
 
-func (t *Task) runStage(ctx context.Context, s *Stage, observe bool) error {
-	t.enter(s)
-	if observe {
-		done, err := t.observeStage(ctx, s)
-		if err != nil {
-			return err
-		}
-		if done {
-			return t.leave(ctx, s)
-		}
+// carriesOn reports whether stage i goes on with what the device is doing
+// already, so that a job asked to stop is not left in front of it.
+func (t *Task) carriesOn(stages []Stage, i, next int) bool {
+	if stages[i].Resume != Resumable || stages[i].Interruptible {
+		return false
 	}
-	if s.Resume == Once {
-		if err := t.checkpoint(ctx, s.Name, rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_INTENT); err != nil {
-			return err
-		}
+	if i == next && t.Epoch() > 1 {
+		return true // an earlier owner may have been in it
 	}
-	err := t.perform(ctx, s)
-	var skip *skipError
-	if errors.As(err, &skip) {
-		t.skipCurrent(skip.reason)
-		return t.saveOutcome(ctx, s)
-	}
-	if err != nil {
+	return i > 0 && stages[i-1].Resume != Repeatable
+}
+
+// boundary returns why the job stops between two stages.
+func (t *Task) boundary(ctx context.Context, carriesOn bool) error {
+	err := t.SafePoint(ctx)
+	if !carriesOn || !errors.Is(err, ErrCancelled) {
 		return err
 	}
-	return t.leave(ctx, s)
-}
-
-// perform runs a stage. When the hold of the node was not certain for a while,
-// the stage waits for it and goes on; when the device's answer to a Once stage
-// was lost, the device is asked what it has taken.
-func (t *Task) perform(ctx context.Context, s *Stage) error {
-	for {
-		err := t.attempt(ctx, s)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		var unknown *UnknownError
-		lostAnswer := s.Resume == Once && errors.As(err, &unknown)
-		lapsed := errors.Is(err, ErrNotHeld) || !t.sess.Valid()
-		if !lostAnswer && !lapsed {
-			return err
-		}
-		if lapsed {
-			t.log.Warn("hold of the node not certain, the job pauses", "op", s.Name, "err", err)
-			if werr := t.awaitHold(ctx); werr != nil {
-				return werr
-			}
-		}
-		if !lostAnswer {
-			continue
-		}
-		seen, oerr := t.resolveUnknown(ctx, s, unknown)
-		switch {
-		case oerr != nil:
-			return oerr
-		case seen == ObservedDone:
-			return nil
-		case !lapsed:
-			return unknown.Err
-		}
-	}
-}
-
-// awaitHold waits until the session is certain again, or is lost.
-func (t *Task) awaitHold(ctx context.Context) error {
-	for !t.sess.Valid() {
-		select {
-		case <-t.sess.Lost():
-			return ErrHandedOver
-		default:
-		}
-		if err := sleep(ctx, holdPause); err != nil {
-			return err
-		}
+	if t.a.draining() {
+		return ErrHandedOver
 	}
 	return nil
 }
 
-// attempt runs a stage until it succeeds, fails for good, or has no tries left.
-func (t *Task) attempt(ctx context.Context, s *Stage) error {
-	for n := 1; ; n++ {
-		err := s.Run(ctx)
-		var retry *RetryError
-		if err == nil || !errors.As(err, &retry) || n >= max(s.Attempts, 1) {
-			return err
-		}
-		t.log.Warn("stage to be tried again", "op", s.Name, "attempt", n, "err", err)
-		if serr := t.Sleep(ctx, max(retry.After, s.Pause)); serr != nil {
-			return serr
-		}
+// runStage enters a stage, does it, and records that it has ended.
+func (t *Task) runStage(ctx context.Context, s *Stage, observe bool) error {
+	// What cuts the stage does not keep its outcome from being recorded.
+	sctx, leave := t.enter(ctx, s)
+	defer leave()
+	err := t.passStage(sctx, s, observe)
+	var skip *skipError
+	switch {
+	case errors.As(err, &skip):
+		t.skipCurrent(skip.reason)
+		return t.saveOutcome(ctx, s)
+	case err != nil && sctx.Err() != nil:
+		// What cut the stage says more than the error it has led to.
+		return fmt.Errorf("%w: %w", context.Cause(sctx), err)
+	case err != nil:
+		return err
 	}
-}
-
-// observeStage looks at the device after an earlier owner announced a change.
-func (t *Task) observeStage(ctx context.Context, s *Stage) (done bool, err error) {
-	seen, err := s.Observe(ctx)
-	if err != nil {
-		return false, err
-	}
-	t.log.Info("interrupted stage observed", "op", s.Name, "observation", int(seen), "epoch", t.Epoch())
-	switch seen {
-	case ObservedDone:
-		return true, nil
-	case ObservedNotStarted:
-		return false, nil
-	default:
-		return false, outcomeUnknown(s, nil)
-	}
-}
-
-// resolveUnknown decides a change whose answer was lost while the owner lives.
-func (t *Task) resolveUnknown(ctx context.Context, s *Stage, cause *UnknownError) (Observation, error) {
-	t.log.Warn("answer of the device lost", "op", s.Name, "err", cause)
-	seen, err := s.Observe(ctx)
-	if err != nil {
-		return seen, outcomeUnknown(s, errors.Join(cause, err))
-	}
-	if seen == ObservedUnknown {
-		return seen, outcomeUnknown(s, cause)
-	}
-	return seen, nil
-}
-
-func outcomeUnknown(s *Stage, cause error) error {
-	return Fail(job.FailureOutcomeUnknown, s.Name,
-		"interrupted during "+s.Name+": whether the device took the change is unknown, and it was not repeated", cause)
-}
-
-// leave ends a stage. Stages that can simply be repeated need no record of it.
-func (t *Task) leave(ctx context.Context, s *Stage) error {
 	t.completeCurrent()
 	return t.saveOutcome(ctx, s)
 }
 
+// passStage does the step of a stage, unless the device shows that an earlier
+// owner has done it.
+func (t *Task) passStage(ctx context.Context, s *Stage, observe bool) error {
+	if observe {
+		done, err := t.observeStage(ctx, s)
+		if err != nil || done {
+			return err
+		}
+		// The device is as it was before the stage.
+		if err := t.SafePoint(ctx); err != nil {
+			return err
+		}
+	}
+	if s.Resume == Once {
+		if s.Prepare != nil {
+			if err := s.Prepare(ctx); err != nil {
+				return err
+			}
+		}
+		if err := t.checkpoint(ctx, s.Name, rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_INTENT); err != nil {
+			return err
+		}
+		if err := t.Failpoint(FailAfterIntent); err != nil {
+			return err
+		}
+	}
+	return t.perform(ctx, s)
+}
+
+// saveOutcome records the end of a stage. Stages that can simply be repeated
+// need no record of it.
 func (t *Task) saveOutcome(ctx context.Context, s *Stage) error {
 	if s.Resume == Repeatable {
 		return nil
@@ -275,4 +256,14 @@ func (t *Task) stopStage(s *Stage, err error) error {
 		t.failCurrent(err.Error())
 	}
 	return fmt.Errorf("stage %s: %w", s.Name, err)
+}
+
+// stopBefore marks what is left when the workflow ends between two stages.
+func (t *Task) stopBefore(err error) {
+	if errors.Is(err, ErrHandedOver) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timeline = t.timeline.SkipRemaining(now())
 }

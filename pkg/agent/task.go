@@ -44,9 +44,25 @@ type Task struct {
 	description string
 	percent     uint32
 	stage       *Stage
+	cutStage    context.CancelCauseFunc
 	asked       *job.Cancel
-	ended       bool
-	reporter    *reporter
+	// staged says that the workflow has begun its list of stages.
+	staged bool
+	// ended says that this process is through with the job.
+	ended bool
+
+	act      action
+	reporter *reporter
+}
+
+// newTask is a job whose checkpoint was read, not claimed yet.
+func (a *Agent) newTask(sess *bus.Session, d *bus.Delivery, ck *rackbusv1.JobCheckpoint, rev bus.Revision) *Task {
+	t := &Task{a: a, sess: sess, delivery: d, ck: ck, rev: rev, log: a.taskLogger(d), cancel: func(error) {}}
+	// What an earlier owner has told stays visible until the workflow goes on.
+	if stages, err := job.StagesFromProto(ck.GetStages()); err == nil && len(stages) > 0 {
+		t.timeline = job.ResumeTimeline(d.ID, timeOf(ck.GetStartedAt()), stages)
+	}
+	return t
 }
 
 // ID is the job's id.
@@ -140,6 +156,28 @@ func (t *Task) alive(ctx context.Context) error {
 func (t *Task) update(ctx context.Context, change func(*rackbusv1.JobCheckpoint)) error {
 	t.write.Lock()
 	defer t.write.Unlock()
+	t.mu.Lock()
+	ended := t.ended
+	t.mu.Unlock()
+	if ended {
+		return ErrHandedOver
+	}
+	return t.writeCheckpoint(ctx, change)
+}
+
+// finish makes the last change of the checkpoint by this process. Nothing else
+// is written or reported of the job's course afterwards.
+func (t *Task) finish(ctx context.Context, change func(*rackbusv1.JobCheckpoint)) error {
+	t.write.Lock()
+	defer t.write.Unlock()
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	return t.writeCheckpoint(ctx, change)
+}
+
+// writeCheckpoint needs the write lock.
+func (t *Task) writeCheckpoint(ctx context.Context, change func(*rackbusv1.JobCheckpoint)) error {
 	for {
 		t.mu.Lock()
 		next := proto.CloneOf(t.ck)
@@ -159,7 +197,7 @@ func (t *Task) update(ctx context.Context, change func(*rackbusv1.JobCheckpoint)
 			t.mu.Unlock()
 			return nil
 		case errors.Is(err, bus.ErrConflict):
-			if rerr := t.refresh(ctx); rerr != nil {
+			if done, rerr := t.refresh(ctx); done || rerr != nil {
 				return rerr
 			}
 		case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrOutcomeUnknown):
@@ -174,28 +212,35 @@ func (t *Task) update(ctx context.Context, change func(*rackbusv1.JobCheckpoint)
 }
 
 // refresh reads the checkpoint again. It may have been asked to stop; or the
-// job has another owner, and this one must go.
-func (t *Task) refresh(ctx context.Context) error {
+// job has another owner, and this one must go. done says that it holds the
+// outcome which this process has sealed: the answer to that write was lost.
+func (t *Task) refresh(ctx context.Context) (done bool, err error) {
 	got, rev, err := t.a.opts.Conn.Checkpoint(ctx, t.a.opts.Family, t.ID())
-	if errors.Is(err, bus.ErrUnavailable) {
+	switch {
+	case errors.Is(err, bus.ErrUnavailable):
 		t.log.Warn("checkpoint not read yet", "err", err)
-		return sleep(ctx, checkpointRetry)
-	}
-	if err != nil {
-		return err
+		return false, sleep(ctx, checkpointRetry)
+	case errors.Is(err, bus.ErrNotFound):
+		// The job was ended, reported and cleared away by somebody else.
+	case err != nil:
+		return false, err
 	}
 	t.mu.Lock()
-	mine := got.GetOwner() == t.sess.ID() && got.GetEpoch() == t.ck.GetEpoch() && !got.GetDone()
-	if mine {
+	mine := err == nil && got.GetOwner() == t.sess.ID() && got.GetEpoch() == t.ck.GetEpoch()
+	done = mine && got.GetDone()
+	switch {
+	case done:
+		t.ck, t.rev = got, rev
+	case mine:
 		t.rev = rev
 		t.ck.Cancel = got.GetCancel()
 	}
 	t.mu.Unlock()
 	if !mine {
 		t.cancel(ErrHandedOver)
-		return ErrHandedOver
+		return false, ErrHandedOver
 	}
-	return t.ask(got.GetCancel())
+	return done, t.ask(got.GetCancel())
 }
 
 // ask takes in a request to stop. A termination cuts the task at once.
@@ -206,9 +251,13 @@ func (t *Task) ask(c *rackbusv1.JobCancel) error {
 	}
 	t.mu.Lock()
 	t.asked = asked
+	stage, cut := t.stage, t.cutStage
 	t.mu.Unlock()
-	if asked.Mode == job.CancelTerminate {
+	switch {
+	case asked.Mode == job.CancelTerminate:
 		t.cancel(ErrTerminated)
+	case stage != nil && stage.Interruptible:
+		cut(ErrCancelled)
 	}
 	return nil
 }
@@ -248,52 +297,12 @@ func (t *Task) SafePoint(ctx context.Context) error {
 	}
 }
 
-// waitPoint is a safe point inside a stage that waits. Any stage but a Once one
-// can be handed to another process here; only an interruptible one is cancelled.
-func (t *Task) waitPoint(ctx context.Context) error {
-	err := t.SafePoint(ctx)
-	t.mu.Lock()
-	s := t.stage
-	t.mu.Unlock()
-	if s == nil || context.Cause(ctx) != nil || err == nil {
-		return err
-	}
-	switch {
-	case errors.Is(err, ErrCancelled) && !s.Interruptible:
-		return nil
-	case errors.Is(err, ErrHandedOver) && s.Resume == Once:
-		return nil
-	default:
-		return err
-	}
-}
-
-// Sleep waits, and ends early with the reason when the job should stop.
+// Sleep waits, and ends early with the reason when the stage is cut.
 func (t *Task) Sleep(ctx context.Context, d time.Duration) error {
-	if err := t.waitPoint(ctx); err != nil {
+	if err := sleep(ctx, d); err != nil {
 		return err
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return t.alive(ctx)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-t.a.stopTaking:
-			if err := t.waitPoint(ctx); err != nil {
-				return err
-			}
-			// Draining, but this stage has to be finished here.
-			select {
-			case <-timer.C:
-				return t.alive(ctx)
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-	}
+	return t.alive(ctx)
 }
 
 // Poll calls probe until it reports an end, with a pause between the calls. A
@@ -319,4 +328,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// timeOf is the time of a timestamp that may be missing.
+func timeOf(ts *timestamppb.Timestamp) time.Time {
+	if ts == nil {
+		return time.Time{}
+	}
+	return ts.AsTime()
 }

@@ -24,6 +24,9 @@ func newTurns() *turns { return &turns{nodes: map[node.Ref]*turn{}} }
 
 // enter waits for the node's turn, at most until ctx ends.
 func (t *turns) enter(ctx context.Context, ref node.Ref) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	n := t.nodes[ref]
 	if n == nil {

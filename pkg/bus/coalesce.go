@@ -67,6 +67,9 @@ func (w *coalescer) write(ctx context.Context, m *nats.Msg) (Revision, error) {
 		return r.rev, r.err
 	case <-ctx.Done():
 		return 0, fmt.Errorf("write %s: %w: %w", m.Subject, ErrOutcomeUnknown, ctx.Err())
+	case <-w.c.ctx.Done():
+		// The message may have come too late to be seen by run.
+		return 0, fmt.Errorf("write %s: %w", m.Subject, ErrClosed)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/job"
@@ -99,6 +100,13 @@ func (c *Conn) Capacity(ctx context.Context) (records int64, rev Revision, err e
 		return 0, rev, nil
 	}
 	return v.GetRecords(), rev, err
+}
+
+// CorrectCapacity replaces the counter of tracked records after a recount.
+// ErrConflict says that it has moved meanwhile.
+func (c *Conn) CorrectCapacity(ctx context.Context, records int64, expect Revision) error {
+	_, err := c.putProto(ctx, subjCapacity, &rackbusv1.JobCapacity{V: 1, Records: records}, &expect, 0)
+	return err
 }
 
 // Cursor reads the last event sequence a partition has folded.
@@ -194,6 +202,11 @@ func (c *Conn) Command(ctx context.Context, family node.Family, ref node.Ref) (*
 	return v, rev, err
 }
 
+// DropIdempotency forgets a key whose job has been reaped.
+func (c *Conn) DropIdempotency(ctx context.Context, key string) error {
+	return c.purge(ctx, streamState, subjIdemPrefix+key)
+}
+
 // ParkedCommand reads a command that waits behind the job that holds its node.
 // ErrNotFound says that it is lost.
 func (c *Conn) ParkedCommand(ctx context.Context, ref node.Ref, id job.ID) (*rackbusv1.JobCommand, error) {
@@ -265,6 +278,22 @@ func (c *Conn) ReleaseRackPower(ctx context.Context, held Revision) error {
 		return nil
 	}
 	return err
+}
+
+// TopLevelRecords gives the record of every job without a parent to each.
+func (c *Conn) TopLevelRecords(ctx context.Context, each func(job.Record)) error {
+	return c.replay(ctx, streamState, subjJobPrefix+"*.00000000", jetstream.DeliverLastPerSubjectPolicy,
+		func(m jetstream.Msg, _ *jetstream.MsgMetadata) (bool, error) {
+			if m.Headers().Get(hdrMarker) != "" {
+				return true, nil
+			}
+			r, err := job.UnmarshalRecord(m.Data())
+			if err != nil {
+				return false, fmt.Errorf("decode %s: %w", m.Subject(), err)
+			}
+			each(r)
+			return true, nil
+		})
 }
 
 // CountRecords counts the records in the state stream, to correct the counter.

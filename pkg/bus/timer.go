@@ -4,9 +4,12 @@ package bus
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rackbus/rackbus/pkg/job"
@@ -22,6 +25,22 @@ const timerFetch = 64
 type Timer struct {
 	Kind TimerKind
 	ID   job.ID
+}
+
+// ArmTimer fires kind for the job at a moment, replacing an earlier one.
+func (c *Conn) ArmTimer(ctx context.Context, kind TimerKind, id job.ID, at time.Time) error {
+	if _, err := c.publish(ctx, timerMessage(kind, id, at)); err != nil {
+		return fmt.Errorf("arm %s timer of job %s: %w", kind, id, err)
+	}
+	return nil
+}
+
+func timerMessage(kind TimerKind, id job.ID, at time.Time) *nats.Msg {
+	m := newMessage(timerSubject(kind, id), nil)
+	m.Header.Set(hdrSchedule, "@at "+at.UTC().Format(time.RFC3339Nano))
+	m.Header.Set(hdrScheduleTo, fireSubject(kind, id))
+	m.Header.Set(hdrScheduleTTL, strconv.FormatInt(int64(timerTTL/time.Second), 10)+"s")
+	return m
 }
 
 // HandleTimers calls handle for every fired timer until ctx ends. Each timer

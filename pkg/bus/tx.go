@@ -140,11 +140,7 @@ func (t *Tx) ParkCommand(cmd *rackbusv1.JobCommand, ttl time.Duration) {
 // ArmTimer fires kind for the job at a moment, replacing an earlier one. The
 // broker fires up to 300 ms late.
 func (t *Tx) ArmTimer(kind TimerKind, id job.ID, at time.Time) {
-	t.add(newMessage(timerSubject(kind, id), nil), func(m *nats.Msg) {
-		m.Header.Set(hdrSchedule, "@at "+at.UTC().Format(time.RFC3339Nano))
-		m.Header.Set(hdrScheduleTo, fireSubject(kind, id))
-		m.Header.Set(hdrScheduleTTL, strconv.FormatInt(int64(timerTTL/time.Second), 10)+"s")
-	})
+	t.add(timerMessage(kind, id, at))
 }
 
 // SetCursor moves a partition's fold cursor.

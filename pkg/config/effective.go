@@ -17,7 +17,11 @@ func (c *Config) GRPCAddr() string { return net.JoinHostPort(c.Listen, strconv.I
 
 // MetricsAddr returns the address of the listener for metrics and health.
 func (c *Config) MetricsAddr() string {
-	return net.JoinHostPort(c.Listen, strconv.Itoa(int(c.Metrics.Port)))
+	host := c.Metrics.Listen
+	if host == "" {
+		host = c.Listen
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(c.Metrics.Port)))
 }
 
 // Plaintext reports whether the gRPC listener serves without TLS: no

@@ -55,6 +55,9 @@ type Options struct {
 	// Set holds "key=value" with a dotted key, usually from flags. Lists are
 	// separated by commas.
 	Set []string
+	// Derive fills in values that follow from others, before all are checked; it
+	// may be nil.
+	Derive func(*Config)
 }
 
 // Load reads and validates the configuration. All faults are returned together
@@ -87,6 +90,9 @@ func Load(opts Options) (*Config, error) {
 		}
 	}
 	c.decode(k.Raw(), &faults)
+	if opts.Derive != nil {
+		opts.Derive(c)
+	}
 	c.validate(opts.Process, &faults)
 	if err := faults.err(); err != nil {
 		return nil, err

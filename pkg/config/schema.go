@@ -31,6 +31,8 @@ type Config struct {
 
 // Metrics is the listener for metrics and health.
 type Metrics struct {
+	// Address to listen on; empty is `listen`.
+	Listen string `koanf:"listen"`
 	// TCP port for /metrics, /healthz and /readyz; 0 takes any free port. Must differ from `port`.
 	Port uint16 `koanf:"port"`
 	// Serve them over TLS with the certificate of `[tls]`; clients need no certificate.

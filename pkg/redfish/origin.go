@@ -49,8 +49,9 @@ func (c *Client) headerPath(requestPath, location string) (string, error) {
 	if err != nil || ref.User != nil {
 		return "", errForeign
 	}
-	// Checked before it is resolved, since resolving removes dot segments.
-	if !plainPath(ref.EscapedPath()) {
+	// An absolute path is checked before it is resolved, since resolving removes
+	// dot segments. A relative one may climb; what it comes to is checked below.
+	if (ref.Host != "" || strings.HasPrefix(ref.Path, "/")) && !plainPath(ref.EscapedPath()) {
 		return "", errForeign
 	}
 	target := base.ResolveReference(ref)

@@ -287,9 +287,11 @@ func TestStalledUploadFails(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
 		b.updateService(`{"HttpPushUri":"` + pushURI + `"}`)
+		release := make(chan struct{})
+		defer close(release)
 		b.on("POST "+pushURI, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
-			<-r.Context().Done()
+			<-release
 		})
 		c := b.client(liteon, defaults)
 		started := time.Now()

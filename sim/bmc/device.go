@@ -154,9 +154,11 @@ func (d *Device) Knobs() Knobs {
 func (d *Device) SetKnobs(k Knobs) {
 	now := d.lock()
 	defer d.mu.Unlock()
+	if k.BackgroundCopy != d.knobs.BackgroundCopy {
+		d.copyForever = k.BackgroundCopy < 0
+		d.copyingTill = now.Add(max(k.BackgroundCopy, 0))
+	}
 	d.knobs = k
-	d.copyForever = k.BackgroundCopy < 0
-	d.copyingTill = now.Add(max(k.BackgroundCopy, 0))
 }
 
 // UpdateKnobs changes some knobs.
@@ -164,6 +166,13 @@ func (d *Device) UpdateKnobs(change func(*Knobs)) {
 	k := d.Knobs()
 	change(&k)
 	d.SetKnobs(k)
+}
+
+// SetTiming changes how long things take from now on; what is under way keeps its time.
+func (d *Device) SetTiming(t Timing) {
+	d.lock()
+	defer d.mu.Unlock()
+	d.cfg.Timing = t.withDefaults()
 }
 
 // PowerState returns the true power state of a compute tray's host. For a shelf it is Off when any supply is off.

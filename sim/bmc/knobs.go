@@ -58,7 +58,7 @@ type Knobs struct {
 	PasswordExpired bool `json:"password_expired,omitempty"`
 	// Outage is how the device is unreachable while its BMC restarts; empty is the device's configured mode.
 	Outage OutageMode `json:"outage,omitempty"`
-	// BackgroundCopy shows BackgroundCopyStatus InProgress for this long after the knob was set; negative for ever.
+	// BackgroundCopy shows BackgroundCopyStatus InProgress for this long after the knob was changed; negative for ever.
 	BackgroundCopy time.Duration `json:"-"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"hash"
 	"io"
+	"mime"
 	"mime/multipart"
 	"net/http"
 	"strconv"
@@ -24,7 +25,7 @@ func (d *Device) receiveMultipart(r *http.Request) answer {
 	if r.Method != http.MethodPost {
 		return notAllowed(r.Method)
 	}
-	d.throttle(r)
+	d.prepare(r)
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return unsupported(r, "The update has to be multipart/form-data.")
@@ -81,10 +82,10 @@ func (d *Device) receivePush(r *http.Request) answer {
 
 // push reads an octet-stream body and begins what decide makes of it.
 func (d *Device) push(r *http.Request, decide func(upload) (plan, *answer)) answer {
-	if r.Header.Get("Content-Type") != "application/octet-stream" {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/octet-stream" {
 		return unsupported(r, "The image has to be application/octet-stream.")
 	}
-	d.throttle(r)
+	d.prepare(r)
 	note := &reqlog.Upload{PowerDevice: r.Header.Get("LiteonPowerDeviceId")}
 	reqlog.FromContext(r.Context()).Upload = note
 	in := intake{note: note}
@@ -247,11 +248,27 @@ func (s *fileSink) Write(b []byte) (int, error) {
 
 func (s *fileSink) sum() string { return hex.EncodeToString(s.hash.Sum(nil)) }
 
-// throttle slows the body down when the device is set to.
-func (d *Device) throttle(r *http.Request) {
+// prepare makes the body's errors stay, and slows it down when the device is set to.
+func (d *Device) prepare(r *http.Request) {
+	r.Body = &stickyBody{ReadCloser: r.Body}
 	if rate := d.Knobs().UploadBytesPerSecond; rate > 0 {
 		r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), rate: rate}
 	}
+}
+
+// stickyBody repeats its first error, where net/http gives io.EOF after a broken connection was told once.
+type stickyBody struct {
+	io.ReadCloser
+	err error
+}
+
+func (s *stickyBody) Read(b []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.ReadCloser.Read(b)
+	s.err = err
+	return n, err
 }
 
 // slowBody gives bytes at a rate.

@@ -29,15 +29,15 @@ const (
 
 // Task is what a device reports of an update task.
 type Task struct {
-	ID      string
-	State   string
-	Status  string
-	Percent int
-	Started time.Time
+	ID      string    `json:"id"`
+	State   string    `json:"state"`
+	Status  string    `json:"status"`
+	Percent int       `json:"percent"`
+	Started time.Time `json:"started"`
 	// Ended is zero while the task runs.
-	Ended time.Time
+	Ended time.Time `json:"ended,omitzero"`
 	// Versions are what the task brings, by inventory name.
-	Versions map[string]string
+	Versions map[string]string `json:"versions"`
 }
 
 // task is an update in progress or its memory.

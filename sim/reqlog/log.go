@@ -34,18 +34,22 @@ type Log struct {
 	reads   ring
 	writes  ring
 	changed chan struct{}
-	out     *bufio.Writer
-	flush   *time.Timer
-	dirty   bool
-	closed  bool
-	failure error
+	// answering are the tickets of requests whose answer is under way to the client.
+	answering map[uint64]struct{}
+	tickets   uint64
+	inFlight  map[uint64]Entry
+	out       *bufio.Writer
+	flush     *time.Timer
+	dirty     bool
+	closed    bool
+	failure   error
 }
 
 // New returns a log.
 func New(opts Options) *Log {
 	opts.FlushAfter = cmp.Or(opts.FlushAfter, 100*time.Millisecond)
 	opts.Keep = cmp.Or(opts.Keep, 16384)
-	l := &Log{opts: opts, changed: make(chan struct{})}
+	l := &Log{opts: opts, changed: make(chan struct{}), answering: map[uint64]struct{}{}, inFlight: map[uint64]Entry{}}
 	if opts.Writer != nil {
 		l.out = bufio.NewWriterSize(opts.Writer, 64<<10)
 	}
@@ -64,9 +68,92 @@ func (l *Log) Add(e Entry) {
 		kept = &l.writes
 	}
 	kept.add(e, l.opts.Keep)
+	l.notify()
+	l.writeLine(e)
+}
+
+func (l *Log) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
-	l.writeLine(e)
+}
+
+// Begin notes a request in progress; ended has to be called after Add.
+func (l *Log) Begin(e Entry) (ended func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tickets++
+	ticket := l.tickets
+	l.inFlight[ticket] = e
+	l.notify()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.inFlight, ticket)
+		l.notify()
+	}
+}
+
+// WaitInFlight returns a matching request that is in progress, as soon as there is one, or the context's error. What
+// shows only later, such as the upload's details, cannot be matched yet.
+func (l *Log) WaitInFlight(ctx context.Context, f Filter) (Entry, error) {
+	f.After, f.Uploads = 0, false
+	match := f.matcher()
+	for {
+		l.mu.Lock()
+		for _, e := range l.inFlight {
+			e.Seq = 1 // has none yet, and must not be taken for one before After
+			if match(&e) {
+				e.Seq = 0
+				l.mu.Unlock()
+				return e, nil
+			}
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Entry{}, fmt.Errorf("wait for a request in progress: %w", ctx.Err())
+		}
+	}
+}
+
+// Answering says that a client is about to see the effect of a request that is not recorded yet; done says that it
+// now is. Select waits in between, so that a client that has its answer finds its request.
+func (l *Log) Answering() (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tickets++
+	ticket := l.tickets
+	l.answering[ticket] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.answering, ticket)
+		l.notify()
+	}
+}
+
+// awaitAnswers waits for the requests that were being answered when it was called.
+func (l *Log) awaitAnswers() {
+	l.mu.Lock()
+	last := l.tickets
+	for l.behind(last) {
+		changed := l.changed
+		l.mu.Unlock()
+		<-changed
+		l.mu.Lock()
+	}
+	l.mu.Unlock()
+}
+
+func (l *Log) behind(last uint64) bool {
+	for ticket := range l.answering {
+		if ticket <= last {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *Log) writeLine(e Entry) {
@@ -119,8 +206,10 @@ func (l *Log) Close() error {
 	return l.failure
 }
 
-// Select returns the kept entries that match, in the order in which they ended.
+// Select returns the kept entries that match, in the order in which they ended. A request whose answer the client
+// has is among them.
 func (l *Log) Select(f Filter) []Entry {
+	l.awaitAnswers()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.selectLocked(f)

@@ -13,6 +13,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
@@ -48,9 +50,16 @@ type settings struct {
 	shelf    string
 }
 
+// Main is Run until SIGINT or SIGTERM.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return Run(ctx, args, stdout, stderr)
+}
+
 // Run runs racksim until ctx ends and returns the exit code: 0 after a clean stop, 1 for a failure, 2 for wrong use.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stderr)
+	s, err := parse(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK
@@ -70,15 +79,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-func parse(args []string, stderr io.Writer) (*settings, error) {
+// parse reads the flags; asked for help it prints that to stdout and returns flag.ErrHelp.
+func parse(args []string, stdout io.Writer) (*settings, error) {
 	s := &settings{}
 	o := &s.options
 	f := flag.NewFlagSet("racksim", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		f.PrintDefaults()
-	}
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
 	f.IntVar(&o.Compute, "compute", 0, "number of compute trays")
 	f.IntVar(&o.PowerShelves, "powershelves", 0, "number of power shelves")
 	f.IntVar(&s.switches, "switches", 0, "number of switch trays; only 0 in this release")
@@ -101,9 +108,12 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.StringVar(&o.Control, "control", "", "loopback IP:PORT of the control listener (/sim/faults, /sim/devices)")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			f.SetOutput(stdout)
+			fmt.Fprint(stdout, usage)
+			f.PrintDefaults()
 			return nil, err
 		}
-		return nil, errors.New("see --help")
+		return nil, fmt.Errorf("%w; see --help", err)
 	}
 	o.ComputeGeneration, o.ShelfGeneration = sim.Generation(s.compute), sim.Generation(s.shelf)
 	o.Outage = bmc.OutageMode(s.outage)

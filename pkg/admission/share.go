@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// Messages in a transaction: those of one node, and the most that the rest of a
+// share needs (parent, admit timer or reap timer, idempotency key, refused nodes).
+const (
+	nodeMessages  = 4
+	shareMessages = 4
+)
+
+// commandSlack is how long a command outlives the limits of its job.
+const commandSlack = time.Hour
+
+// share is what one admission wants to add to the next transaction.
+type share struct {
+	b     *batch
+	ctx   context.Context
+	nodes []int
+	// last says that no further nodes of the batch will come.
+	last    bool
+	askedAt time.Time
+	done    chan error
+
+	// uncertain says that an earlier try may have been committed.
+	uncertain bool
+	// alone says that the share must not be committed together with others.
+	alone bool
+	// failing is since when the broker gives no answer.
+	failing time.Time
+
+	// The plan of the current round.
+	now       time.Time
+	plans     []plan
+	parent    job.Record
+	parentRev bus.Revision
+}
+
+// plan is what a round means to do with one node.
+type plan struct {
+	index   int // in the request
+	lock    bus.Lock
+	refusal *Refusal
+	park    bool
+	holder  job.ID
+}
+
+func (s *share) ref(index int) node.Ref { return s.b.req.Nodes[index].Ref }
+
+func (s *share) messages() int { return nodeMessages*len(s.nodes) + shareMessages }
+
+// submit queues the share and waits for its outcome.
+func (s *share) submit(ctx context.Context) error {
+	select {
+	case s.b.a.queue <- s:
+	case <-s.b.a.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("admission: %w: %w", bus.ErrUnavailable, ctx.Err())
+	}
+	// The committing goroutine looks at the context too, and it alone knows
+	// whether the share was committed.
+	return <-s.done
+}
+
+func (s *share) settle(err error) { s.done <- err }
+
+// accepted returns how many nodes the plan gives a job.
+func (s *share) accepted() uint32 {
+	var n uint32
+	for i := range s.plans {
+		if s.plans[i].refusal == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// needsParent reports whether the round writes the parent.
+func (s *share) needsParent() bool { return !s.b.leaf && (s.last || s.accepted() > 0) }
+
+// creates reports whether the round creates the top-level record.
+func (s *share) creates() bool { return !s.b.created && !s.empty() }
+
+// empty reports whether the round has nothing to write.
+func (s *share) empty() bool { return s.accepted() == 0 && !s.needsParent() }
+
+// records is how many records the round adds.
+func (s *share) records() int64 {
+	n := int64(s.accepted())
+	if s.creates() && !s.b.leaf {
+		n++
+	}
+	return n
+}
+
+// childID is the id of the n-th accepted node of the round.
+func (s *share) childID(n uint32) job.ID {
+	if s.b.leaf {
+		return s.b.id
+	}
+	return s.b.id.Child(s.b.attached + n)
+}
+
+// write adds the round to the transaction.
+func (s *share) write(tx *bus.Tx) error {
+	s.now = time.Now()
+	if s.needsParent() {
+		if err := s.writeParent(tx); err != nil {
+			return err
+		}
+	}
+	var n uint32
+	for i := range s.plans {
+		if s.plans[i].refusal != nil {
+			continue
+		}
+		n++
+		if err := s.writeNode(tx, &s.plans[i], s.childID(n)); err != nil {
+			return err
+		}
+	}
+	if s.creates() && s.b.key != "" {
+		tx.PutIdempotency(s.b.key, &rackbusv1.JobIdempotency{
+			V: 1, RequestDigest: s.b.req.Idempotency.Digest, JobId: s.b.id.String(),
+		}, s.b.lifetime())
+	}
+	return nil
+}
+
+func (s *share) writeParent(tx *bus.Tx) error {
+	b := s.b
+	if b.created {
+		r, err := grow(s.parent, s.accepted(), s.last, s.now)
+		if err != nil {
+			return err
+		}
+		tx.ReplaceRecord(&r, s.parentRev)
+	} else {
+		r := job.NewParent(job.Spec{
+			ID: b.id, Type: b.req.Type, Name: b.req.Name, RackID: b.req.RackID, CreatedAt: s.now, Visible: true,
+		}, s.accepted(), s.last)
+		if r.State.Terminal() {
+			if b.req.NothingAdmitted != "" {
+				r.Failure = job.NewFailure(job.FailureAdmissionFailed, b.req.NothingAdmitted)
+			}
+			tx.ArmTimer(bus.TimerReap, b.id, s.now.Add(b.a.opts.Retention))
+		}
+		tx.CreateRecord(&r)
+		if !s.last {
+			tx.ArmTimer(bus.TimerAdmit, b.id, s.now.Add(b.a.opts.AdmitTimeout))
+		}
+	}
+	if s.last {
+		if rec := b.refusals(s.plans); len(rec.GetRefused()) > 0 {
+			tx.PutAdmission(b.id, rec)
+		}
+	}
+	return nil
+}
+
+// grow adds queued children to a parent whose admission goes on. What the public
+// stream is told stays the fold's business.
+func grow(parent job.Record, attached uint32, last bool, now time.Time) (job.Record, error) {
+	r, change := job.Admit(parent, parent.Total+attached, now)
+	if !change.Applied() {
+		return parent, fmt.Errorf("admission: parent %s takes no children: %s", parent.ID, change.Ignored)
+	}
+	if r.State.Terminal() {
+		// Every child has ended already. Sealing is for the fold, which hears of
+		// the end of the admission by its event.
+		return parent, nil
+	}
+	r.PublicN = parent.PublicN
+	if !last {
+		var mode job.CancelMode
+		if r.Cancel != nil {
+			mode = r.Cancel.Mode
+		}
+		r.Admitted = false
+		_, r.Description, _ = job.Aggregate(r.Counts, r.Total, false, mode, r.Type.Wording())
+	}
+	return r, nil
+}
+
+func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
+	b, n := s.b, &s.b.req.Nodes[p.index]
+	wait, run := b.queueLimit(s.now, p.park), b.runLimit(s.now)
+	spec := job.Spec{
+		ID: id, Type: b.req.Type, Name: b.req.Name, RackID: n.Ref.RackID, NodeID: n.Ref.NodeID,
+		Family: string(n.Family), CreatedAt: s.now, Deadline: s.now.Add(wait), Visible: b.leaf,
+	}
+	if p.park {
+		spec.WaitsFor = p.holder
+	}
+	r := job.NewLeaf(spec)
+	if !b.leaf {
+		spec.Name = "" // the parent has it
+		r = job.NewChild(b.id, id.Index(), spec)
+	}
+	cmd, err := n.Command(id)
+	if err != nil {
+		return fmt.Errorf("admission: command for node %s: %w", n.Ref, err)
+	}
+	cmd.V, cmd.JobId, cmd.ParentJobId = 1, id.String(), ""
+	if !b.leaf {
+		cmd.ParentJobId = b.id.String()
+	}
+	cmd.Type, cmd.Family = string(b.req.Type), string(n.Family)
+	cmd.CreatedAt = timestamppb.New(s.now)
+	cmd.RunLimitSeconds = int64(run / time.Second)
+
+	lock := &rackbusv1.NodeLock{V: 1, JobId: id.String(), Type: string(b.req.Type), Since: timestamppb.New(s.now)}
+	if p.park {
+		lock = proto.CloneOf(p.lock.NodeLock)
+		lock.Queue = append(lock.Queue, id.String())
+	}
+	tx.HoldNode(n.Ref, lock, p.lock.Revision)
+	tx.CreateRecord(&r)
+	if p.park {
+		tx.ParkCommand(cmd, wait+run+commandSlack)
+	} else {
+		tx.PutCommand(cmd, wait+run+commandSlack)
+	}
+	tx.ArmTimer(bus.TimerDeadline, id, s.now.Add(wait))
+	return nil
+}
+
+// apply takes over what was committed, or what was refused when nothing was.
+func (s *share) apply() {
+	b, creates := s.b, s.creates()
+	var n uint32
+	for i := range s.plans {
+		p := &s.plans[i]
+		if p.refusal != nil {
+			b.results[p.index].Refusal = p.refusal
+			continue
+		}
+		n++
+		id := s.childID(n)
+		b.results[p.index].JobID = id
+		if p.park {
+			b.parked = append(b.parked, p.index)
+		}
+	}
+	b.created = b.created || creates
+	b.attached += n
+}
+
+// landed finds out whether an earlier try of the share, whose answer was lost,
+// was committed after all, and takes over what it stored.
+func (s *share) landed(ctx context.Context) (bool, error) {
+	b, c := s.b, s.b.a.opts.Conn
+	witness := b.id // a leaf, or a parent that this share creates
+	if b.created {
+		witness = b.id.Child(b.attached + 1)
+	}
+	first, rev, err := c.Record(ctx, witness)
+	if errors.Is(err, bus.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if b.leaf {
+		b.results[0].JobID, b.created, b.attached = b.id, true, 1
+		if !first.WaitsFor.IsZero() {
+			b.parked = append(b.parked, 0)
+		}
+		return true, nil
+	}
+	ids := make([]job.ID, len(s.nodes))
+	for i := range s.nodes {
+		ids[i] = b.id.Child(b.attached + uint32(i) + 1)
+	}
+	stored, err := c.Records(ctx, ids, rev)
+	if err != nil {
+		return false, err
+	}
+	byRef := make(map[node.Ref]job.Record, len(stored))
+	for _, r := range stored {
+		byRef[node.Ref{RackID: r.RackID, NodeID: r.NodeID}] = r
+	}
+	for i, index := range s.nodes {
+		if r, ok := byRef[s.ref(index)]; ok {
+			b.results[index].JobID = r.ID
+			if !r.WaitsFor.IsZero() {
+				b.parked = append(b.parked, index)
+			}
+			continue
+		}
+		b.results[index].Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: fmt.Sprintf(textNotReached, b.id)}
+		if i < len(s.plans) && s.plans[i].refusal != nil {
+			b.results[index].Refusal = s.plans[i].refusal
+		}
+	}
+	b.created = true
+	b.attached += uint32(len(stored))
+	return true, nil
+}

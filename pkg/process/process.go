@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process is the frame every Rackbus program runs in: flags,
+// configuration, logs, the metrics listener, the bus connection, signals and
+// exit codes. A program adds only what it does.
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/certs"
+	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// Exit codes of every program.
+const (
+	ExitOK    = 0
+	ExitFault = 1
+	ExitUsage = 2
+)
+
+// Env is what a program gets to work with.
+type Env struct {
+	Config    *config.Config
+	Log       *slog.Logger
+	Registry  *prometheus.Registry
+	Readiness *telemetry.Readiness
+	// Instance names the process in records and on the bus.
+	Instance string
+}
+
+// Program is what a process does between its start and the end of ctx.
+type Program struct {
+	// Name of the binary and one line on what it does, for --help.
+	Name string
+	Does string
+	// Process decides which sections of the configuration are checked.
+	Process config.Process
+	// Flags adds flags of its own; it may be nil.
+	Flags func(*flag.FlagSet)
+	// Options changes how the configuration is loaded; it may be nil.
+	Options func(*config.Options)
+	// Run works until ctx ends.
+	Run func(ctx context.Context, env *Env) error
+}
+
+// Main runs a program and returns its exit code: 0 after a clean stop, 1 when
+// it could not start or failed, 2 for a usage or configuration error.
+func Main(p Program, args []string, stdout, stderr io.Writer) int {
+	var flags config.Flags
+	set := flag.NewFlagSet(p.Name, flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.Usage = func() {
+		fmt.Fprintf(stderr, "%s: %s\n\nUsage: %s [flags]\n\nFlags:\n", p.Name, p.Does, p.Name)
+		set.PrintDefaults()
+		fmt.Fprintf(stderr, "\nEvery key of the configuration can also be set by environment, for example RACKBUS_BUS__REPLICAS=3.\n")
+	}
+	flags.Bind(set)
+	if p.Flags != nil {
+		p.Flags(set)
+	}
+	switch err := set.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return ExitOK
+	case err != nil:
+		return ExitUsage
+	case set.NArg() > 0:
+		fmt.Fprintf(stderr, "%s: unexpected argument %q; see --help\n", p.Name, set.Arg(0))
+		return ExitUsage
+	case flags.Version:
+		fmt.Fprintln(stdout, telemetry.Version())
+		return ExitOK
+	}
+	opts := flags.Options(p.Process)
+	if p.Options != nil {
+		p.Options(&opts)
+	}
+	cfg, err := config.Load(opts)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: configuration error: %v\n", p.Name, err)
+		return ExitUsage
+	}
+	if flags.PrintConfig {
+		fmt.Fprint(stdout, cfg.String())
+		return ExitOK
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := Run(ctx, p, cfg, stdout); err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+		return ExitFault
+	}
+	return ExitOK
+}
+
+// Run runs a program with a configuration until ctx ends, and its metrics
+// listener beside it.
+func Run(ctx context.Context, p Program, cfg *config.Config, logs io.Writer) error {
+	opts := cfg.LogOptions()
+	opts.Output = logs
+	env := &Env{
+		Config: cfg, Log: telemetry.NewLogger(opts), Registry: telemetry.NewRegistry(),
+		Readiness: &telemetry.Readiness{}, Instance: instance(p.Name),
+	}
+	listener, err := env.metricsServer()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	metrics := make(chan error, 1)
+	go func() {
+		err := listener.Run(ctx)
+		if err != nil {
+			cancel()
+		}
+		metrics <- err
+	}()
+	env.Log.Info("starting", "program", p.Name, "version", telemetry.Version(), "instance", env.Instance)
+	err = p.Run(ctx, env)
+	cancel()
+	err = errors.Join(ignoreCanceled(err), <-metrics)
+	env.Log.Info("stopped", "program", p.Name)
+	return err
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func instance(name string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s@%s-%d", name, host, os.Getpid())
+}
+
+func (e *Env) metricsServer() (*telemetry.Server, error) {
+	var tlsConfig *tls.Config
+	if e.Config.Metrics.TLS {
+		source, err := certs.Load(certs.Files{
+			Cert: e.Config.TLS.Cert, Key: e.Config.TLS.Key, CA: e.Config.TLS.CA,
+		}, certs.Options{Logger: e.Log})
+		if err != nil {
+			return nil, fmt.Errorf("metrics listener: %w", err)
+		}
+		if tlsConfig, err = source.AnonymousServer(); err != nil {
+			return nil, fmt.Errorf("metrics listener: %w", err)
+		}
+	}
+	return telemetry.NewServer(telemetry.ServerOptions{
+		Addr: e.Config.MetricsAddr(), TLS: tlsConfig, Gatherer: e.Registry, Readiness: e.Readiness, Logger: e.Log,
+	}), nil
+}
+
+// Connect opens the bus for a role, and makes readiness follow the connection.
+func (e *Env) Connect(role string) (*bus.Conn, error) {
+	opts, err := e.BusOptions(role)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := bus.Connect(opts)
+	if err != nil {
+		return nil, err
+	}
+	e.Readiness.Add("bus", func(context.Context) error { return conn.Ready() })
+	return conn, nil
+}
+
+// BusOptions are the connection options that the configuration tells.
+func (e *Env) BusOptions(role string) (bus.Options, error) {
+	b, t := e.Config.Bus, e.Config.BusTiming()
+	opts := bus.Options{
+		URLs: b.URLs, Name: e.Instance, Role: role, NKeySeedFile: b.NKeySeedFile, CredsFile: b.CredsFile,
+		TLSHandshakeFirst: b.TLSHandshakeFirst, Replicas: b.Replicas, Logger: e.Log,
+		Timing: bus.Timing{
+			SessionTTL: t.SessionTTL, SessionRenew: t.SessionRenew, SessionMargin: t.SessionMargin,
+			AckWait: t.AckWait, WorkInterval: t.WorkInterval, NakBusy: t.NakBusy,
+			FoldTTL: t.FoldTTL, FoldRenew: t.FoldRenew,
+			Coalesce: bus.DefaultTiming(b.Replicas).Coalesce, Request: b.RequestTimeout,
+		},
+	}
+	if b.TLSCA == "" {
+		return opts, nil
+	}
+	source, err := certs.Load(certs.Files{Cert: b.TLSCert, Key: b.TLSKey, CA: b.TLSCA}, certs.Options{Logger: e.Log})
+	if err != nil {
+		return opts, fmt.Errorf("bus TLS: %w", err)
+	}
+	if opts.TLS, err = source.Client(""); err != nil {
+		return opts, fmt.Errorf("bus TLS: %w", err)
+	}
+	return opts, nil
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/redfish"
+)
+
+const unitsURI = "/redfish/v1/Chassis/powershelf/Power/Oem/LiteOn/PowerUnits"
+
+func unit(id, version, progress, status string) http.HandlerFunc {
+	return ok(fmt.Sprintf(`{"Id":%q,"Model":"PS","SerialNumber":1,"Version":%q,"state":"Enabled2","status":%q,"updateProgress":%s}`, id, version, status, progress))
+}
+
+func TestPowerUnitFileNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"SP-1234_F1F1_signed.bin": "F1F1", "x_a0b1.bin": "A0B1", "a_F1F1_0102_x": "F1F1", "plain.bin": "", "a_F1F1F_x": "",
+	} {
+		require.Equal(t, want, redfish.PowerUnitVersion(name), name)
+	}
+	require.True(t, redfish.IsPowerUnitPackage("SP-x.bin", nil))
+	require.True(t, redfish.IsPowerUnitPackage("x", []string{"/a/powerdevice1"}))
+	require.False(t, redfish.IsPowerUnitPackage("pmc.tar", nil))
+}
+
+func TestPowerUnitPhase(t *testing.T) {
+	for _, c := range []struct {
+		u      redfish.PowerUnit
+		target string
+		want   redfish.PowerUnitPhase
+	}{
+		{redfish.PowerUnit{Version: "0xf1 / 0xf1", Progress: 0}, "F1F1", redfish.PowerUnitDone},
+		{redfish.PowerUnit{Version: "0xf1 / 0xf0", Progress: 0}, "F1F1", redfish.PowerUnitUpdating},
+		{redfish.PowerUnit{Version: "0xf1 / 0xf1", Progress: 60}, "F1F1", redfish.PowerUnitUpdating},
+		{redfish.PowerUnit{Version: "f1f1", Progress: 0}, "F1F1", redfish.PowerUnitDone},
+		{redfish.PowerUnit{Progress: 100}, "", redfish.PowerUnitDone},
+		{redfish.PowerUnit{Progress: 40}, "", redfish.PowerUnitUpdating},
+		{redfish.PowerUnit{Progress: 0, Status: "Update FAILED"}, "", redfish.PowerUnitFailed},
+		{redfish.PowerUnit{Progress: -1}, "", redfish.PowerUnitUpdating},
+	} {
+		require.Equal(t, c.want, c.u.Phase(c.target), "%+v", c.u)
+	}
+}
+
+func TestPowerUnitUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPipeBMC(t)
+		defer b.close()
+		push := unitsURI + "/Actions/UpdateService/"
+		b.on("POST "+push, reply(200, `{"Result":"success"}`))
+		three := unitsURI + "/powerdevice3"
+		b.on(three, unit("powerdevice3", "0xf0 / 0xf0", "10", "busy"), cut, unit("powerdevice3", "0xf1 / 0xf1", `"0"`, "OK"))
+		c := b.client(liteon, defaults)
+		require.NoError(t, c.PushPowerUnit(t.Context(), "powerdevice3", image(9000)))
+		post := b.requests("POST", push)[0]
+		require.Equal(t, "3", post.header.Get("LiteonPowerDeviceId"))
+		require.Equal(t, "application/octet-stream", post.header.Get("Content-Type"))
+		require.Len(t, post.body, 9000)
+		var percents []int
+		got, err := c.WaitPowerUnit(t.Context(), "powerdevice3", "F1F1", func(p int, _ string) { percents = append(percents, p) })
+		require.NoError(t, err)
+		require.Equal(t, []int{10, 0}, percents)
+		require.Equal(t, "1", got.SerialNumber)
+
+		b.on(three, unit("powerdevice3", "0xf0 / 0xf0", "10", "Update failed"))
+		_, err = c.WaitPowerUnit(t.Context(), "powerdevice3", "F1F1", nil)
+		require.ErrorContains(t, err, "Update failed")
+		b.on(three, unit("powerdevice3", "0xf0 / 0xf0", "10", "busy"))
+		started := time.Now()
+		_, err = c.WaitPowerUnit(t.Context(), "powerdevice3", "F1F1", nil)
+		require.Equal(t, redfish.CodeTimeout, redfish.CodeOf(err))
+		require.Equal(t, 1800*time.Second, time.Since(started))
+
+		for _, id := range []string{"powerdevice", "3x", "../x", ""} {
+			require.Error(t, c.PushPowerUnit(t.Context(), id, image(1)), id)
+		}
+		require.Error(t, b.client(gb200).PushPowerUnit(t.Context(), "powerdevice3", image(1)))
+	})
+}
+
+func TestValidatePowerUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPipeBMC(t)
+		defer b.close()
+		b.on(unitsURI, ok(members(unitsURI+"/powerdevice1", unitsURI+"/powerdevice0")))
+		b.on(unitsURI+"/powerdevice0", unit("powerdevice0", "0xf1 / 0xf1", "0", ""))
+		b.on(unitsURI+"/powerdevice1", unit("powerdevice1", "0xf0 / 0xf1", "0", ""), unit("powerdevice1", "0xf1 / 0xf1", "0", ""))
+		c := b.client(liteon, defaults)
+		units, err := c.PowerUnits(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "powerdevice0", units[0].ID)
+		_, err = c.ValidatePowerUnits(t.Context(), "F1F1")
+		require.NoError(t, err)
+
+		b.on(unitsURI+"/powerdevice1", unit("powerdevice1", "0xf0 / 0xf1", "0", ""))
+		started := time.Now()
+		bad, err := c.ValidatePowerUnits(t.Context(), "F1F1")
+		require.Equal(t, redfish.CodeTimeout, redfish.CodeOf(err))
+		require.Len(t, bad, 1)
+		require.Equal(t, 300*time.Second, time.Since(started))
+	})
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/process"
+	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// Agent returns the agent of one family of Redfish devices, as configured.
+func Agent(env *process.Env, conn *bus.Conn, family node.Family) (*agent.Agent, error) {
+	cfg := env.Config
+	seeds, err := seal.LoadSeeds(cfg.KeyDir(), family)
+	if err != nil {
+		return nil, fmt.Errorf("start %s agent: %w", family, err)
+	}
+	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("start %s agent: %w", family, err)
+	}
+	devices := New(FromConfig(cfg, family))
+	a, err := agent.New(agent.Options{
+		Conn: conn, Family: family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
+		Handlers: devices.Handlers(), Queries: devices.Queries(),
+		MaxInFlight: cfg.Agent.MaxInFlight, DrainTimeout: cfg.Agent.DrainTimeout,
+		ProgressInterval: cfg.BusTiming().ProgressInterval,
+		Registerer:       env.Registry, Logger: env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	env.Readiness.Add(string(family)+"-agent", func(context.Context) error { return a.Ready() })
+	return a, nil
+}
+
+// Run is a program that is nothing but the agent of one family.
+func Run(ctx context.Context, env *process.Env, family node.Family) error {
+	conn, err := env.Connect("agent-" + string(family))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	a, err := Agent(env, conn, family)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// semver gives the version in the form NATS services need.
+func semver(version string) string {
+	if !semverPattern.MatchString(version) {
+		return "0.0.0"
+	}
+	return version
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// FromConfig returns the options of a family's agent as configured.
+func FromConfig(c *config.Config, family node.Family) Options {
+	t := c.RedfishTiming()
+	return Options{
+		Pool:        redfish.NewPool(redfish.PoolOptions{Connect: t.ConnectTimeout, Handshake: t.ConnectTimeout}),
+		FirmwareDir: c.Workflows.FirmwareDir,
+		MaxUploads:  c.Agent.MaxUploads,
+		Version:     telemetry.Version(),
+		Timing: Timing{
+			Redfish: redfishTiming(t),
+			TaskPoll: redfish.PollOptions{
+				Interval: t.TaskPollInterval, Limit: taskLimit(t, family), Tolerance: t.TaskTolerance,
+				// A task that reads 404 is looked at again two poll intervals later.
+				NotFoundInterval: 2 * t.TaskPollInterval,
+			},
+			VerifyFirstDelay: t.VerifyFirstDelay, VerifyInterval: t.VerifyInterval, VerifyAttempts: t.VerifyAttempts,
+			UntrackedLimit: t.TaskTolerance,
+		},
+	}
+}
+
+func taskLimit(t config.RedfishTiming, family node.Family) time.Duration {
+	if family == node.FamilyPowerShelf {
+		return t.TaskLimitPowerShelf
+	}
+	return t.TaskLimitCompute
+}
+
+func redfishTiming(t config.RedfishTiming) redfish.Timing {
+	return redfish.Timing{
+		Request: t.RequestTimeout, Collection: t.CollectionTimeout,
+		UploadTotal: t.UploadTimeout, UploadStall: t.UploadStall, UploadAnswer: t.UploadAnswer,
+		PowerOnConflictInterval: t.PowerConflictInterval, DeviceInfo: t.DeviceInfoLimitCompute,
+		InventoryInterval:   t.InventoryInterval,
+		BackgroundCopyLimit: t.BackgroundCopyLimit, BackgroundCopyInterval: t.BackgroundCopyInterval,
+		ReadyInterval: t.ReadyInterval, ReadyLimit: t.ReadyLimit,
+		PowerUnitLimit: t.PowerUnitLimit, PowerUnitPoll: t.PowerUnitPoll,
+		PowerUnitsLimit: t.PowerUnitsLimit, PowerUnitsInterval: t.PowerUnitsInterval,
+		StepInterval: t.PowerCommandRetryInterval, PowerPoll: t.PowerPoll,
+		PowerOffLimit: t.PowerOffWait, PowerOffSettle: t.OffSettleGB300, AuxSettle: t.AuxSettleGB200,
+		PowerOnLimit: t.PowerOnWait, PowerOnLongLimit: t.PowerOnLimit, PowerOnRepeat: t.PowerOnRepeat,
+		BMCProbe: t.BMCReturnPoll, BMCLimit: t.BMCReturnLimit,
+		ManagerProbe: t.ManagerProbeInterval, ManagerLimit: t.ManagerReturnLimit,
+		ManagerLostProbe: t.ManagerLostInterval, ManagerLostLimit: t.ManagerLostLimit,
+		ManagerProbeTimeout: t.ManagerProbeTimeout, ManagerSteady: t.ManagerSteady,
+	}
+}

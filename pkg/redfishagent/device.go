@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfish"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// Defaults of Timing.
+const (
+	DefaultTaskPollInterval = 5 * time.Second
+	DefaultVerifyFirstDelay = 60 * time.Second
+	DefaultVerifyInterval   = 60 * time.Second
+	DefaultVerifyAttempts   = 5
+	DefaultUntrackedLimit   = 20 * time.Minute
+	DefaultMaxUploads       = 64
+)
+
+// Timing is every wait of the workflow that is not one of the device client.
+// Zero fields take their defaults.
+type Timing struct {
+	// Redfish are the waits of the device client.
+	Redfish redfish.Timing
+	// TaskPoll governs how update tasks are polled. Its interval is 5 s.
+	TaskPoll redfish.PollOptions
+	// VerifyFirstDelay passes after an activation before versions are compared,
+	// VerifyInterval between the VerifyAttempts comparisons.
+	VerifyFirstDelay time.Duration
+	VerifyInterval   time.Duration
+	VerifyAttempts   int
+	// UntrackedLimit bounds the wait for a new version when the device took an
+	// image without naming a task.
+	UntrackedLimit time.Duration
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&t.TaskPoll.Interval, DefaultTaskPollInterval},
+		{&t.VerifyFirstDelay, DefaultVerifyFirstDelay},
+		{&t.VerifyInterval, DefaultVerifyInterval},
+		{&t.UntrackedLimit, DefaultUntrackedLimit},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if t.VerifyAttempts <= 0 {
+		t.VerifyAttempts = DefaultVerifyAttempts
+	}
+	return t
+}
+
+// Options configure the workflows of one agent.
+type Options struct {
+	// Pool holds the connections to the devices.
+	Pool *redfish.Pool
+	// FirmwareDir holds the images. Commands name files relative to it.
+	FirmwareDir string
+	// MaxUploads bounds the images that are sent at a time.
+	MaxUploads int
+	// Timing of the workflows.
+	Timing Timing
+	// Version of the build, for the User-Agent.
+	Version string
+}
+
+// Devices runs the workflows.
+type Devices struct {
+	opts    Options
+	uploads chan struct{}
+	images  *images
+}
+
+// New returns workflows that share one connection pool.
+func New(opts Options) *Devices {
+	opts.Timing = opts.Timing.withDefaults()
+	if opts.MaxUploads <= 0 {
+		opts.MaxUploads = DefaultMaxUploads
+	}
+	if opts.Pool == nil {
+		opts.Pool = redfish.NewPool(redfish.PoolOptions{})
+	}
+	return &Devices{
+		opts: opts, uploads: make(chan struct{}, opts.MaxUploads), images: newImages(opts.FirmwareDir),
+	}
+}
+
+// Handlers are the jobs these agents do.
+func (d *Devices) Handlers() map[job.Type]agent.Handler {
+	return map[job.Type]agent.Handler{job.TypeFirmwareUpdate: d.UpdateFirmware}
+}
+
+// holder opens the device of a task or a query.
+type holder interface {
+	Target() *rackbusv1.NodeTarget
+	Credentials(kind node.EndpointKind) (node.Credentials, error)
+	Guard() agent.Guard
+}
+
+// client returns a client for the node's controller. userAgent lets the device's
+// own log tell which job, under which hold, has sent a request.
+func (d *Devices) client(h holder, userAgent string, log *slog.Logger) (*redfish.Client, error) {
+	target := h.Target()
+	profile, ok := redfish.LookupProfile(target.GetNodeType())
+	if !ok {
+		return nil, fmt.Errorf("node type %s is not driven by this agent", target.GetNodeType())
+	}
+	login, err := h.Credentials(node.EndpointBMC)
+	if err != nil {
+		return nil, err
+	}
+	bmc := target.GetBmc()
+	return redfish.New(redfish.Endpoint{
+		Address: bmc.GetAddress(), Port: uint16(bmc.GetPort()), HostName: bmc.GetHostName(), //nolint:gosec // checked at admission
+		Username: login.User, Password: login.Password,
+	}, redfish.Options{
+		Profile: profile, Guard: h.Guard(), Pool: d.opts.Pool, Timing: d.opts.Timing.Redfish,
+		UserAgent: userAgent, Logger: log,
+	})
+}
+
+// userAgent names the program, and for a job its id and hold.
+func (d *Devices) userAgent(t *agent.Task) string {
+	name := "Rackbus/" + d.opts.Version
+	if t == nil {
+		return name
+	}
+	return fmt.Sprintf("%s (job %s; epoch %d)", name, t.ID(), t.Epoch())
+}

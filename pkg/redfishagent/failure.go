@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfish"
+)
+
+// Phases of an update, as a failed job's result names them.
+const (
+	phaseValidation = "validation"
+	phaseUpdate     = "update"
+	phasePoll       = "poll"
+	phaseActivation = "activation"
+	phaseVerify     = "post_activation_version_check"
+)
+
+// phaseRule is how a failure in a phase is told.
+type phaseRule struct {
+	// prefix of the message; the target's label follows where it has one.
+	prefix string
+	// other says that callers see the error class "other" for anything but a
+	// failed precondition.
+	other bool
+	// code is what an error without a more telling one counts as.
+	code job.FailureCode
+}
+
+func ruleOf(phase string) phaseRule {
+	switch phase {
+	case phaseUpdate:
+		return phaseRule{prefix: "Upload failed for target ", code: job.FailureUploadFailed}
+	case phasePoll:
+		return phaseRule{prefix: "Poll failed for target ", other: true, code: job.FailureTaskException}
+	case phaseActivation:
+		return phaseRule{prefix: "Firmware flashed but activation failed", other: true, code: job.FailureActivationFailed}
+	case phaseVerify:
+		return phaseRule{other: true, code: job.FailureVersionMismatch}
+	default:
+		return phaseRule{code: job.FailurePreconditionFailed}
+	}
+}
+
+// codeOfDevice maps what the client says of a request to the cause of failure.
+func codeOfDevice(code redfish.ErrorCode, fallback job.FailureCode) job.FailureCode {
+	switch code {
+	case redfish.CodeUnauthenticated, redfish.CodeForbidden:
+		return job.FailureBMCAuthFailed
+	case redfish.CodeTimeout, redfish.CodeUnavailable, redfish.CodeConnectionRefused, redfish.CodeDNS, redfish.CodeTLS:
+		return job.FailureBMCUnreachable
+	case redfish.CodeInvalidResponse:
+		return job.FailureBMCInvalidResponse
+	case redfish.CodeNotFound:
+		return job.FailureTargetNotFound
+	case redfish.CodeConflict, redfish.CodeInternal:
+		return job.FailureBMCRefused
+	case redfish.CodeFailedPrecondition:
+		return job.FailurePreconditionFailed
+	case redfish.CodeInvalidArgument, redfish.CodeCanceled:
+		return fallback
+	default:
+		return fallback
+	}
+}
+
+// fail gives an error of a phase the form in which the record tells it. Reasons
+// to stop, and errors that have a form already, pass unchanged.
+func fail(phase, label string, err error) error {
+	if err == nil || passes(err) {
+		return err
+	}
+	rule := ruleOf(phase)
+	code, answer := causeOf(err, rule.code)
+	message := err.Error()
+	if rule.prefix != "" {
+		message = rule.prefix + label + ": " + message
+	}
+	out := agent.Fail(code, phase, message, err)
+	out.Failure.Device = answer
+	if rule.other && out.Failure.Code != job.CodeFailedPrecondition {
+		out.Failure.Code = job.CodeOther
+	}
+	return out
+}
+
+// passes tells errors that are not the device's.
+func passes(err error) bool {
+	var failure *agent.FailureError
+	var unknown *agent.UnknownError
+	return errors.As(err, &failure) || errors.As(err, &unknown) ||
+		errors.Is(err, agent.ErrNotHeld) || errors.Is(err, agent.ErrHandedOver) || errors.Is(err, agent.ErrCancelled) ||
+		errors.Is(err, agent.ErrTerminated) || errors.Is(err, agent.ErrDeadline) || errors.Is(err, context.Canceled)
+}
+
+func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceAnswer) {
+	var task *redfish.TaskError
+	if errors.As(err, &task) {
+		return job.FailureTaskException, &job.DeviceAnswer{MessageID: task.Task.MessageID, Message: task.Task.Text}
+	}
+	switch {
+	case errors.Is(err, redfish.ErrTaskLimit):
+		return job.FailureTaskTimeout, nil
+	case errors.As(err, new(*redfish.WriteProtectError)):
+		return job.FailureWriteProtected, nil
+	case errors.As(err, new(*redfish.BackgroundCopyError)):
+		return job.FailureBackgroundCopyPending, nil
+	case errors.As(err, new(*redfish.VersionError)):
+		return job.FailureVersionMismatch, nil
+	}
+	var device *redfish.Error
+	if !errors.As(err, &device) {
+		return fallback, nil
+	}
+	var answer *job.DeviceAnswer
+	if device.Status != 0 || device.MessageID != "" {
+		answer = &job.DeviceAnswer{
+			MessageID: device.MessageID, Message: device.Message, Severity: string(device.Severity),
+			Resolution: device.Resolution, HTTPStatus: int32(device.Status), //nolint:gosec // an HTTP status
+		}
+	}
+	return codeOfDevice(device.Code, fallback), answer
+}
+
+// uncertain marks an error after which the device may have taken the change.
+func uncertain(err error) error {
+	var device *redfish.Error
+	if errors.As(err, &device) && device.OutcomeUnknown() {
+		return agent.Unknown(err)
+	}
+	return err
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// digestCache is how many image digests are remembered.
+const digestCache = 256
+
+// images opens firmware files and makes sure that they are what was admitted.
+type images struct {
+	dir string
+
+	mu      sync.Mutex
+	digests map[imageKey]*digest
+}
+
+// imageKey names a file as it was when its digest was taken.
+type imageKey struct {
+	path     string
+	size     int64
+	modified time.Time
+}
+
+type digest struct {
+	once sync.Once
+	sum  [sha256.Size]byte
+	err  error
+}
+
+func newImages(dir string) *images { return &images{dir: dir, digests: map[imageKey]*digest{}} }
+
+// image is an open firmware file.
+type image struct {
+	*os.File
+	name string
+	size int64
+}
+
+// open opens the file of a target. A file that is missing, lies outside the
+// firmware directory, or differs from what was admitted is refused.
+func (i *images) open(ctx context.Context, target *rackbusv1.FirmwareUpdateTarget) (*image, error) {
+	// os.Root keeps symbolic links inside the directory.
+	root, err := os.OpenRoot(i.dir)
+	if err != nil {
+		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+			fmt.Sprintf("firmware directory %s cannot be opened on the agent", i.dir), err)
+	}
+	defer root.Close() //nolint:errcheck // nothing was written
+	f, err := root.Open(filepath.FromSlash(target.GetFile()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+			fmt.Sprintf("firmware file not found on the agent: %s", filepath.Join(i.dir, target.GetFile())), err)
+	}
+	if err != nil {
+		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+			fmt.Sprintf("firmware file %s cannot be opened: %v", target.GetFile(), err), err)
+	}
+	img, err := i.verify(ctx, f, target)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return img, nil
+}
+
+func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.FirmwareUpdateTarget) (*image, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
+	}
+	if want := target.GetSha256(); len(want) > 0 {
+		sum, err := i.digest(ctx, f, imageKey{f.Name(), info.Size(), info.ModTime()})
+		if err != nil {
+			return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
+		}
+		if !bytes.Equal(sum[:], want) {
+			return nil, agent.Fail(job.FailureFileChanged, "validation",
+				fmt.Sprintf("firmware file %s has changed since the job was admitted: its SHA-256 is %x, admitted was %x",
+					target.GetFile(), sum, want), nil)
+		}
+	}
+	return &image{File: f, name: filepath.Base(target.GetFile()), size: info.Size()}, nil
+}
+
+// digest hashes a file once, however many nodes get it.
+func (i *images) digest(ctx context.Context, f *os.File, key imageKey) ([sha256.Size]byte, error) {
+	i.mu.Lock()
+	d := i.digests[key]
+	if d == nil {
+		if len(i.digests) >= digestCache {
+			clear(i.digests)
+		}
+		d = &digest{}
+		i.digests[key] = d
+	}
+	i.mu.Unlock()
+	d.once.Do(func() {
+		h := sha256.New()
+		_, d.err = io.Copy(h, io.NewSectionReader(f, 0, key.size))
+		h.Sum(d.sum[:0])
+	})
+	if d.err != nil {
+		i.mu.Lock()
+		delete(i.digests, key)
+		i.mu.Unlock()
+		return d.sum, d.err
+	}
+	return d.sum, ctx.Err()
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// unary logs a call, turns errors into statuses, and survives its panic.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	start := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, s.panicked(ctx, info.FullMethod, p)
+		}
+		s.logCall(ctx, info.FullMethod, start, err)
+		err = asStatus(err)
+	}()
+	resp, err = handler(ctx, req)
+	return resp, statusError(err)
+}
+
+// stream does for streams what unary does for calls.
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	start := time.Now()
+	ctx := ss.Context()
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.panicked(ctx, info.FullMethod, p)
+		}
+		s.logCall(ctx, info.FullMethod, start, err)
+		err = asStatus(err)
+	}()
+	return statusError(handler(srv, ss))
+}
+
+// asStatus leaves nothing of the error but what the caller may see.
+func asStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	return status.Convert(err).Err()
+}
+
+func (s *Server) panicked(ctx context.Context, method string, p any) error {
+	s.log.ErrorContext(ctx, "call panicked", "op", method, "err", p, "stack", string(debug.Stack()))
+	return errorf(CodeInternal, "internal error; see the log of the service")
+}
+
+// logCall writes one line per call, without anything of its body.
+func (s *Server) logCall(ctx context.Context, method string, start time.Time, err error) {
+	code := status.Code(err)
+	attrs := []slog.Attr{
+		slog.String("op", method), slog.String("code", code.String()),
+		slog.Duration("took", time.Since(start).Round(time.Microsecond)), slog.String("peer", callerOf(ctx)),
+	}
+	level := slog.LevelInfo
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", err))
+		if code == codes.Internal || code == codes.Unavailable {
+			level = slog.LevelWarn
+		}
+	}
+	s.log.LogAttrs(ctx, level, "call", attrs...)
+}

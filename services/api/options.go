@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// ErrInvalidOptions is wrapped by every error about Options.
+var ErrInvalidOptions = errors.New("api: invalid options")
+
+// Options configure a Server.
+type Options struct {
+	// Conn is the bus. The server does not close it.
+	Conn *bus.Conn
+	// Sealer seals credentials for the agents.
+	Sealer *seal.Sealer
+
+	// Listener takes the connections; when nil the server listens on Addr.
+	Listener net.Listener
+	Addr     string
+	// TLS configures the listener. Without it Plaintext must be set, which the
+	// caller allows only when both switches for it are on.
+	TLS       *tls.Config
+	Plaintext bool
+
+	// FirmwareDir holds the firmware files that requests may name.
+	FirmwareDir string
+	// Profiles are the names of the configured expected-inventory profiles.
+	Profiles []string
+	// Admission tunes the admission of jobs; Conn, OnConflict and Logger are set
+	// by the server.
+	Admission admission.Options
+
+	// BatchParallelism is how many nodes of one batch are asked at a time;
+	// default 64.
+	BatchParallelism int
+	// MaxRequestBytes bounds a request; default 17 MiB, since clients send
+	// manifests of up to 16 MiB inline.
+	MaxRequestBytes int
+	// MaxAnswerBytes bounds an answer, whose job results are cut to fit; default
+	// 3.5 MiB, since clients decode at most 4 MiB.
+	MaxAnswerBytes int
+	// KeepaliveMinTime is the least pause between pings of a client; default 5 s,
+	// since clients ping every 10 s, also without a call.
+	KeepaliveMinTime time.Duration
+	// Reflection offers gRPC server reflection.
+	Reflection bool
+	// DrainTimeout bounds the end of running calls after Run's context ended;
+	// default 30 s.
+	DrainTimeout time.Duration
+	Timing       Timing
+
+	// Registerer takes the metrics; default is a registry of its own.
+	Registerer prometheus.Registerer
+	// Readiness receives the checks of the server; may be nil.
+	Readiness *telemetry.Readiness
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Timing is every wait and limit of the server.
+type Timing struct {
+	// BrokerLimit is how long a call goes on without an answer of the broker
+	// before it is UNAVAILABLE. Losing a stream leader stops writes for some
+	// seconds, and clients give up after 10 s; default 8 s.
+	BrokerLimit time.Duration
+	// BrokerPause is the pause before the broker is asked again; default 200 ms.
+	BrokerPause time.Duration
+	// PowerLimit bounds a power operation or read whose caller sets no deadline;
+	// default 30 s.
+	PowerLimit time.Duration
+	// InventoryLimit does so for a firmware inventory; default 120 s.
+	InventoryLimit time.Duration
+	// DeviceInfoLimitCompute and DeviceInfoLimitSwitch do so for device
+	// information; defaults 300 s and 90 s.
+	DeviceInfoLimitCompute time.Duration
+	DeviceInfoLimitSwitch  time.Duration
+	// LockMargin is how long a node stays locked past the deadline of a
+	// synchronous operation whose outcome is unknown; default 5 s.
+	LockMargin time.Duration
+	// CancelWait is how long CancelJob waits for the request to show in the
+	// record; default 1 s. CancelPoll is the pause between looks; default 20 ms.
+	CancelWait time.Duration
+	CancelPoll time.Duration
+	// HealthInterval is the pause between looks at the readiness; default 1 s.
+	HealthInterval time.Duration
+	// WatchRetry is the pause before a broken watch of the records is opened
+	// again; default 500 ms.
+	WatchRetry time.Duration
+	// DrainGrace is how long the server goes on as usual, but for refusing new
+	// jobs, before it tells clients to go; default 1 s.
+	DrainGrace time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Conn == nil:
+		return o, fmt.Errorf("%w: no bus connection", ErrInvalidOptions)
+	case o.Sealer == nil:
+		return o, fmt.Errorf("%w: no sealer", ErrInvalidOptions)
+	case o.TLS == nil && !o.Plaintext:
+		return o, fmt.Errorf("%w: neither TLS nor plaintext is set", ErrInvalidOptions)
+	case o.TLS != nil && o.Plaintext:
+		return o, fmt.Errorf("%w: both TLS and plaintext are set", ErrInvalidOptions)
+	case o.Listener == nil && o.Addr == "":
+		return o, fmt.Errorf("%w: no listener and no address", ErrInvalidOptions)
+	case o.FirmwareDir == "":
+		return o, fmt.Errorf("%w: no firmware directory", ErrInvalidOptions)
+	}
+	for value, standard := range map[*int]int{
+		&o.BatchParallelism: 64, &o.MaxRequestBytes: 17 << 20, &o.MaxAnswerBytes: 7 << 19,
+	} {
+		if *value <= 0 {
+			*value = standard
+		}
+	}
+	for value, standard := range map[*time.Duration]time.Duration{
+		&o.KeepaliveMinTime:              5 * time.Second,
+		&o.DrainTimeout:                  30 * time.Second,
+		&o.Timing.BrokerLimit:            8 * time.Second,
+		&o.Timing.BrokerPause:            200 * time.Millisecond,
+		&o.Timing.PowerLimit:             30 * time.Second,
+		&o.Timing.InventoryLimit:         2 * time.Minute,
+		&o.Timing.DeviceInfoLimitCompute: 5 * time.Minute,
+		&o.Timing.DeviceInfoLimitSwitch:  90 * time.Second,
+		&o.Timing.LockMargin:             5 * time.Second,
+		&o.Timing.CancelWait:             time.Second,
+		&o.Timing.CancelPoll:             20 * time.Millisecond,
+		&o.Timing.HealthInterval:         time.Second,
+		&o.Timing.WatchRetry:             500 * time.Millisecond,
+		&o.Timing.DrainGrace:             time.Second,
+	} {
+		if *value <= 0 {
+			*value = standard
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Readiness == nil {
+		o.Readiness = &telemetry.Readiness{}
+	}
+	return o, nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/proto/rackmanager"
+	"github.com/rackbus/rackbus/proto/rackmanagerv2"
+	"github.com/rackbus/rackbus/services/api/internal/firmwarefile"
+	"github.com/rackbus/rackbus/services/api/internal/jobview"
+)
+
+// Server is the API of one process.
+type Server struct {
+	opts     Options
+	log      *slog.Logger
+	admitter *admission.Admitter
+	view     *jobview.View
+	files    *firmwarefile.Dir
+	results  *resultCache
+	metrics  *metrics
+
+	grpc    *grpc.Server
+	health  *health.Server
+	stopped chan struct{} // closed when streams must end
+	stop    sync.Once
+}
+
+// New returns a server that serves once Run is called.
+func New(opts Options) (*Server, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	files, err := firmwarefile.Open(opts.FirmwareDir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts: opts, log: opts.Logger, files: files, results: newResultCache(),
+		metrics: newMetrics(opts.Registerer), stopped: make(chan struct{}),
+	}
+	s.view = jobview.New(jobview.Options{
+		Conn: opts.Conn, Retry: opts.Timing.WatchRetry, Logger: opts.Logger, OnSize: s.metrics.viewJobs.Set,
+	})
+	adm := opts.Admission
+	adm.Conn, adm.Logger, adm.OnConflict = opts.Conn, opts.Logger, s.metrics.conflicts.Inc
+	if adm.BrokerLimit == 0 {
+		adm.BrokerLimit = opts.Timing.BrokerLimit
+	}
+	if s.admitter, err = admission.New(adm); err != nil {
+		return nil, err
+	}
+	s.grpc = s.newGRPC()
+	opts.Readiness.Add("bus", func(context.Context) error { return opts.Conn.Ready() })
+	opts.Readiness.Add("job_view", func(context.Context) error { return s.view.Ready() })
+	return s, nil
+}
+
+func (s *Server) newGRPC() *grpc.Server {
+	grpcMetrics := telemetry.NewGRPCMetrics(s.opts.Registerer)
+	o := []grpc.ServerOption{
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: s.opts.KeepaliveMinTime, PermitWithoutStream: true,
+		}),
+		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
+		grpc.ChainUnaryInterceptor(grpcMetrics.UnaryServerInterceptor(), s.unary),
+		grpc.ChainStreamInterceptor(grpcMetrics.StreamServerInterceptor(), s.stream),
+	}
+	if s.opts.TLS != nil {
+		o = append(o, grpc.Creds(credentials.NewTLS(s.opts.TLS)))
+	}
+	g := grpc.NewServer(o...)
+	rackmanager.RegisterRackManagerServer(g, &rackManager{Server: s})
+	rackmanagerv2.RegisterRackManagerV2Server(g, rackManagerV2{})
+	rackbusv1.RegisterJobsServer(g, &jobsService{Server: s})
+	s.health = health.NewServer()
+	healthpb.RegisterHealthServer(g, s.health)
+	if s.opts.Reflection {
+		reflection.Register(g)
+	}
+	initialize(grpcMetrics, g)
+	return g
+}
+
+// initialize makes every method read zero before its first call.
+func initialize(m *grpcprom.ServerMetrics, g *grpc.Server) { m.InitializeMetrics(g) }
+
+// rackManager is the published service. RPCs of later versions answer
+// UNIMPLEMENTED.
+type rackManager struct {
+	rackmanager.UnimplementedRackManagerServer
+	*Server
+}
+
+// rackManagerV2 is the second published service.
+type rackManagerV2 struct {
+	rackmanagerv2.UnimplementedRackManagerV2Server
+}
+
+// jobsService is rackbus.v1.Jobs.
+type jobsService struct {
+	rackbusv1.UnimplementedJobsServer
+	*Server
+}
+
+// Run serves until ctx ends, then drains: new jobs are refused, running calls
+// may end within the drain timeout, and it returns nil. A listener that cannot be
+// had or fails is an error.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.admitter.Close()
+	lis := s.opts.Listener
+	if lis == nil {
+		var config net.ListenConfig
+		var err error
+		if lis, err = config.Listen(ctx, "tcp", s.opts.Addr); err != nil {
+			return fmt.Errorf("listen for gRPC: %w", err)
+		}
+	}
+	// The view and the health status outlive ctx: they serve while draining.
+	background, end := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { s.view.Run(background) })
+	wg.Go(func() { s.followReadiness(background, ctx) })
+	defer wg.Wait()
+	defer end()
+
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(lis) }()
+	s.log.InfoContext(ctx, "api serving", "addr", lis.Addr().String(), "tls", s.opts.TLS != nil, "version", telemetry.Version())
+	select {
+	case err := <-served:
+		s.endStreams()
+		return fmt.Errorf("serve gRPC: %w", err)
+	case <-ctx.Done():
+	}
+	s.drain(context.WithoutCancel(ctx))
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve gRPC: %w", err)
+	}
+	return nil
+}
+
+// drain goes on answering reads while calls end, and cuts what is left.
+func (s *Server) drain(ctx context.Context) {
+	s.log.InfoContext(ctx, "api draining", "timeout", s.opts.DrainTimeout)
+	s.admitter.Drain()
+	limit, cancel := context.WithTimeout(ctx, s.opts.DrainTimeout)
+	defer cancel()
+	if err := pause(limit, min(s.opts.Timing.DrainGrace, s.opts.DrainTimeout)); err != nil {
+		s.log.DebugContext(ctx, "api drain grace cut", "err", err)
+	}
+	s.endStreams()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-ended:
+	case <-limit.Done():
+		s.log.WarnContext(ctx, "api stopped with calls running")
+		s.grpc.Stop()
+		<-ended
+	}
+	s.log.InfoContext(ctx, "api stopped")
+}
+
+// endStreams ends what would otherwise never end by itself.
+func (s *Server) endStreams() { s.stop.Do(func() { close(s.stopped) }) }
+
+// followReadiness keeps the gRPC health status in line with the readiness. Once
+// serving ends, no further calls are invited.
+func (s *Server) followReadiness(ctx, serving context.Context) {
+	for {
+		status := healthpb.HealthCheckResponse_SERVING
+		if err := s.opts.Readiness.Check(ctx); err != nil || serving.Err() != nil {
+			status = healthpb.HealthCheckResponse_NOT_SERVING
+		}
+		s.health.SetServingStatus("", status)
+		for name := range s.grpc.GetServiceInfo() {
+			s.health.SetServingStatus(name, status)
+		}
+		if err := pause(ctx, s.opts.Timing.HealthInterval); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fold
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// How much may wait behind a commit before the fold waits for it.
+const (
+	outboxBacklog = 64   // commits
+	eraseBacklog  = 4096 // commands
+	eraseWorkers  = 4
+)
+
+// aftermath does what follows a commit: it publishes the transitions in the
+// order of the commits, and removes commands that are not needed any more. All
+// of it may be lost with the process: the next one publishes what is left in the
+// outbox, and commands expire.
+type aftermath struct {
+	o      Options
+	outbox chan outboxEntry
+	erase  chan bus.Revision
+	parked chan parkedCommand
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+type outboxEntry struct {
+	transitions []*rackbusv1.JobTransition
+	entry       bus.Revision
+}
+
+func startAftermath(ctx context.Context, o Options) *aftermath {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &aftermath{
+		o: o, outbox: make(chan outboxEntry, outboxBacklog), erase: make(chan bus.Revision, eraseBacklog),
+		parked: make(chan parkedCommand, eraseBacklog), cancel: cancel,
+	}
+	a.wg.Go(func() { a.publish(ctx) })
+	for range eraseWorkers {
+		a.wg.Go(func() { a.clean(ctx) })
+	}
+	return a
+}
+
+// follow hands over what a commit leaves behind. It waits while too much of
+// earlier commits is left.
+func (a *aftermath) follow(ctx context.Context, p *plan, done bus.Commit, erase []bus.Revision) error {
+	if len(p.transitions) > 0 {
+		select {
+		case a.outbox <- outboxEntry{p.transitions, p.outboxEntry(done)}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, rev := range erase {
+		select {
+		case a.erase <- rev:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, c := range p.parked() {
+		select {
+		case a.parked <- c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// publish first publishes what an earlier term has left, so that the order per
+// job holds.
+func (a *aftermath) publish(ctx context.Context) {
+	if !a.persist(ctx, func() error { return a.o.Conn.PublishOutbox(ctx, a.o.Partition) }) {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-a.outbox:
+			if !a.persist(ctx, func() error { return a.o.Conn.PublishTransitions(ctx, e.transitions, e.entry) }) {
+				return
+			}
+		}
+	}
+}
+
+// persist repeats do until it succeeds; it returns false when ctx ended.
+func (a *aftermath) persist(ctx context.Context, do func() error) bool {
+	for {
+		err := do()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		a.o.Log.Warn("public events delayed", "partition", a.o.Partition, "err", err)
+		if pause(ctx, a.o.Retry) != nil {
+			return false
+		}
+	}
+}
+
+func (a *aftermath) clean(ctx context.Context) {
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case rev := <-a.erase:
+			err = a.o.Conn.EraseCommand(ctx, rev)
+		case c := <-a.parked:
+			err = a.o.Conn.DropParked(ctx, c.ref, c.id)
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			a.o.Log.Warn("command of an ended job not erased, it will expire", "partition", a.o.Partition, "err", err)
+		}
+	}
+}
+
+func (a *aftermath) stop() {
+	a.cancel()
+	a.wg.Wait()
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fold
+
+import (
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// plan is a commit of the fold in the order in which it is written: records,
+// locks, commands, timers, outbox, and the cursor last, so that whoever sees
+// the cursor's revision sees all of it.
+type plan struct {
+	records     []recordWrite
+	turns       []turn
+	timers      []timerWrite
+	transitions []*rackbusv1.JobTransition
+	sequence    uint64
+}
+
+type recordWrite struct {
+	record job.Record
+	// expect is the revision a parent must still have.
+	expect bus.Revision
+}
+
+type timerWrite struct {
+	kind bus.TimerKind
+	id   job.ID
+	at   time.Time
+}
+
+// makePlan puts a draft and the turns of the nodes it leaves together. A job
+// that was asked to stop gets its cancel timer for now.
+func makePlan(d *draft, turns []turn, retention time.Duration, now time.Time) *plan {
+	p := &plan{turns: turns, transitions: d.transitions(), sequence: d.sequence()}
+	for _, id := range d.order {
+		ch := d.changed[id]
+		p.records = append(p.records, recordWrite{ch.after, ch.before.rev})
+		if ch.after.State.Terminal() {
+			if id.IsTopLevel() {
+				p.timers = append(p.timers, timerWrite{bus.TimerReap, id, ch.after.FinishedAt.Add(retention)})
+			}
+			continue
+		}
+		if ch.newDeadline() {
+			p.timers = append(p.timers, timerWrite{bus.TimerDeadline, id, ch.after.Deadline})
+		}
+		if ch.newCancel() {
+			p.timers = append(p.timers, timerWrite{bus.TimerCancel, id, now})
+		}
+	}
+	return p
+}
+
+// write puts the plan into a transaction.
+func (p *plan) write(tx *bus.Tx, partition int, cursor bus.Revision, retention, parkedLife time.Duration) {
+	for i := range p.records {
+		p.records[i].write(tx, retention)
+	}
+	for i := range p.turns {
+		t := &p.turns[i]
+		if t.hold == nil {
+			tx.FreeNode(t.ref, t.last, t.expect)
+		} else {
+			tx.HoldNode(t.ref, t.hold, t.expect)
+		}
+	}
+	for i := range p.turns {
+		if cmd := p.turns[i].command; cmd != nil {
+			tx.PutCommand(cmd, parkedLife+time.Duration(cmd.GetRunLimitSeconds())*time.Second)
+		}
+	}
+	for _, t := range p.timers {
+		tx.ArmTimer(t.kind, t.id, t.at)
+	}
+	if len(p.transitions) > 0 {
+		tx.PutOutbox(partition, p.sequence, p.transitions)
+	}
+	tx.SetCursor(partition, p.sequence, cursor)
+}
+
+func (w *recordWrite) write(tx *bus.Tx, retention time.Duration) {
+	parent := w.record.Kind == job.KindParent
+	switch {
+	case w.record.State.Terminal() && parent:
+		tx.SealRecord(&w.record, retention, &w.expect)
+	case w.record.State.Terminal():
+		tx.SealRecord(&w.record, retention, nil)
+	case parent:
+		tx.ReplaceRecord(&w.record, w.expect)
+	default:
+		tx.PutRecord(&w.record)
+	}
+}
+
+// outboxEntry is the revision of the outbox message: it stands before the
+// cursor.
+func (p *plan) outboxEntry(c bus.Commit) bus.Revision { return c.Last - 1 }
+
+// parkedCommand is a parked command that can be removed after the commit.
+type parkedCommand struct {
+	ref node.Ref
+	id  job.ID
+}
+
+func (p *plan) parked() []parkedCommand {
+	var out []parkedCommand
+	for i := range p.turns {
+		for _, id := range p.turns[i].parked {
+			out = append(out, parkedCommand{p.turns[i].ref, id})
+		}
+	}
+	return out
+}

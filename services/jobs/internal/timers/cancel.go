@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs/internal/outcome"
+)
+
+// publishers send the requests to the children of a batch; their events are
+// written together.
+const publishers = 64
+
+const (
+	textNotStarted = "stopped on request before it started"
+	textAbandoned  = "stopped on request while no worker held it; the state of the hardware is unknown"
+)
+
+// cancel drives the cancellation of a job until it has ended.
+func (h *Handler) cancel(ctx context.Context, r job.Record) error {
+	switch {
+	case r.Cancel == nil || r.Kind == job.KindHold:
+		return nil
+	case r.Kind == job.KindParent:
+		return h.cancelChildren(ctx, &r)
+	}
+	now := time.Now()
+	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		return outcome.Unclaimed(ctx, h.Conn, &r, notStarted(r.Cancel), now)
+	case err != nil:
+		return err
+	case cp.GetDone():
+		return outcome.Report(ctx, h.Conn, cp)
+	}
+	gone, err := h.ownerGone(ctx, &r, cp)
+	if err != nil {
+		return err
+	}
+	if gone {
+		return h.cancelOwnerless(ctx, &r, cp, rev, now)
+	}
+	flag := cp.GetCancel()
+	switch since := now.Sub(flag.GetRequestedAt().AsTime()); {
+	case job.CancelMode(flag.GetMode()) < r.Cancel.Mode: //nolint:gosec // modes are below 3
+		if err := h.flag(ctx, cp, rev, asked(r.Cancel, now)); err != nil {
+			return err
+		}
+		return h.wake(ctx, bus.TimerCancel, &r, h.Limits.CancelRoundMin)
+	case flag.GetMode() == rackbusv1.CancelMode_CANCEL_MODE_TERMINATE && since >= h.Limits.StopLimit:
+		return h.fence(ctx, bus.TimerCancel, &r, cp)
+	default:
+		// The pause is as long as the wait so far, so it doubles.
+		return h.wake(ctx, bus.TimerCancel, &r, min(max(since, h.Limits.CancelRoundMin), h.Limits.CancelRoundMax))
+	}
+}
+
+// cancelOwnerless leaves a job that has started and has no owner to the next
+// owner, which looks at the device and stops at a safe point. If nobody comes,
+// or a termination is overdue, the job ends here.
+func (h *Handler) cancelOwnerless(ctx context.Context, r *job.Record, cp *rackbusv1.JobCheckpoint, rev bus.Revision, now time.Time) error {
+	flag := cp.GetCancel()
+	mode := job.CancelMode(flag.GetMode()) //nolint:gosec // modes are below 3
+	cut := mode == job.CancelTerminate && now.Sub(flag.GetRequestedAt().AsTime()) >= h.Limits.StopLimit
+	if cut || cp.GetOwner() == "" && mode != job.CancelNone && now.Sub(cp.GetAt().AsTime()) >= h.Limits.TakeoverLimit {
+		return outcome.Claimed(ctx, h.Conn, r, cp, rev, outcome.Verdict{
+			State: job.StateTerminated, Failure: job.NewFailure(job.FailureTerminatedByOperator, textAbandoned),
+			Description: textAbandoned, Cancel: r.Cancel,
+		}, now)
+	}
+	if cp.GetOwner() != "" || mode < r.Cancel.Mode {
+		// From here on counts how long nobody takes the job up. A dead owner is
+		// replaced by none, which a claim treats alike.
+		free := proto.CloneOf(cp)
+		free.Owner, free.At = "", timestamppb.New(now)
+		if mode < r.Cancel.Mode {
+			free.Cancel = job.CancelToProto(asked(r.Cancel, now))
+		}
+		if _, err := h.Conn.PutCheckpoint(ctx, free, rev); err != nil {
+			return err
+		}
+	}
+	return h.rearm(ctx, bus.TimerCancel, r.ID, min(h.Limits.CancelRoundMax, h.Limits.TakeoverLimit))
+}
+
+// asked is a request as the worker gets it: its time is when the worker was
+// asked, so that the limits count from there.
+func asked(c *job.Cancel, now time.Time) *job.Cancel {
+	return &job.Cancel{Mode: c.Mode, Reason: c.Reason, RequestedBy: c.RequestedBy, RequestedAt: now.UTC()}
+}
+
+// notStarted is the outcome of a job whose node was never touched.
+func notStarted(c *job.Cancel) outcome.Verdict {
+	code := job.FailureCancelledByOperator
+	if c.Reason == job.CancelReasonShutdown {
+		code = job.FailureShuttingDown
+	}
+	return outcome.Verdict{
+		State: job.StateCancelled, Failure: job.NewFailure(code, textNotStarted), Description: textNotStarted, Cancel: c,
+	}
+}
+
+// cancelChildren passes the request of a batch on to its children that have not
+// ended. The events are the same each time, so repeating them is harmless.
+func (h *Handler) cancelChildren(ctx context.Context, r *job.Record) error {
+	var ids []job.ID
+	for i := range r.Children.Select(func(s job.State) bool { return !s.Terminal() }) {
+		ids = append(ids, r.ID.Child(i))
+	}
+	children, err := h.Conn.Records(ctx, ids, 0)
+	if err != nil {
+		return err
+	}
+	queue := make(chan job.ID)
+	errs := make(chan error, publishers)
+	var wg sync.WaitGroup
+	for range min(publishers, len(ids)) {
+		wg.Go(func() {
+			var failed error
+			for id := range queue {
+				c := children[id]
+				err := h.Conn.PublishEvent(ctx, &job.Event{
+					Kind: job.EventCancelRequested, ID: id, RackID: c.RackID, NodeID: c.NodeID, Type: r.Type, Family: c.Family,
+					Cancel: r.Cancel, At: r.Cancel.RequestedAt,
+				})
+				if err != nil && failed == nil {
+					failed = err
+				}
+			}
+			errs <- failed
+		})
+	}
+	for _, id := range ids {
+		queue <- id
+	}
+	close(queue)
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return fmt.Errorf("pass cancellation of job %s on: %w", r.ID, err)
+		}
+	}
+	if !r.Admitted {
+		return h.rearm(ctx, bus.TimerCancel, r.ID, h.Limits.AdmitRound)
+	}
+	return nil
+}

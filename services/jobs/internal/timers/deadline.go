@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs/internal/outcome"
+)
+
+// Messages of jobs that passed a deadline.
+const (
+	textAgentLost   = "no agent of the node's family is alive"
+	textQueueExpiry = "no worker took the job before its queue deadline"
+	textRunExpiry   = "the job ran longer than its run limit"
+)
+
+// deadline ends a job that waits or runs too long.
+func (h *Handler) deadline(ctx context.Context, r job.Record) error {
+	if r.Kind == job.KindParent || r.Kind == job.KindHold {
+		return nil
+	}
+	now := time.Now()
+	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
+	claimed := err == nil
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+	case err != nil:
+		return err
+	case cp.GetDone():
+		return outcome.Report(ctx, h.Conn, cp)
+	}
+	// A claim that the fold has not seen yet has moved the deadline already. A
+	// clock that is behind the broker's also ends up here.
+	if due := dueTime(&r, cp); now.Before(due) {
+		return h.Conn.ArmTimer(ctx, bus.TimerDeadline, r.ID, due)
+	}
+	if !claimed {
+		return h.expireQueued(ctx, &r, now)
+	}
+	gone, err := h.ownerGone(ctx, &r, cp)
+	if err != nil {
+		return err
+	}
+	if gone {
+		return outcome.Claimed(ctx, h.Conn, &r, cp, rev, outcome.Verdict{
+			State: job.StateTimedOut, Failure: job.NewFailure(job.FailureDeadlineExceeded, textRunExpiry),
+		}, now)
+	}
+	return h.stopExpired(ctx, &r, cp, rev, now)
+}
+
+func dueTime(r *job.Record, cp *rackbusv1.JobCheckpoint) time.Time {
+	if d := cp.GetDeadline(); d != nil && d.AsTime().After(r.Deadline) {
+		return d.AsTime()
+	}
+	return r.Deadline
+}
+
+// expireQueued ends a job that nobody has taken. It says whether there was
+// anybody who could have.
+func (h *Handler) expireQueued(ctx context.Context, r *job.Record, now time.Time) error {
+	alive, err := h.Conn.FamilyAlive(ctx, node.Family(r.Family))
+	if err != nil {
+		return err
+	}
+	v := outcome.Verdict{
+		State: job.StateTimedOut, Failure: job.NewFailure(job.FailureQueueDeadline, textQueueExpiry),
+	}
+	if !alive {
+		v = outcome.Verdict{State: job.StateFailed, Failure: job.NewFailure(job.FailureAgentLost, textAgentLost)}
+	}
+	return outcome.Unclaimed(ctx, h.Conn, r, v, now)
+}
+
+// stopExpired makes a living owner stop a job whose run limit is over: first at
+// a safe point, then by force, at last by taking its session away.
+func (h *Handler) stopExpired(ctx context.Context, r *job.Record, cp *rackbusv1.JobCheckpoint, rev bus.Revision, now time.Time) error {
+	asked := cp.GetCancel()
+	since := now.Sub(asked.GetRequestedAt().AsTime())
+	mode := job.CancelMode(asked.GetMode()) //nolint:gosec // modes are below 3
+	switch {
+	case mode == job.CancelTerminate && since >= h.Limits.StopLimit:
+		return h.fence(ctx, bus.TimerDeadline, r, cp)
+	case mode == job.CancelNone:
+		mode = job.CancelGraceful
+	case mode == job.CancelGraceful && since >= h.Limits.DeadlineGrace:
+		mode = job.CancelTerminate
+	default:
+		return h.wake(ctx, bus.TimerDeadline, r, h.Limits.DeadlineRound)
+	}
+	flag := &job.Cancel{Mode: mode, Reason: job.CancelReasonDeadline, RequestedBy: outcome.Owner, RequestedAt: now.UTC()}
+	if err := h.flag(ctx, cp, rev, flag); err != nil {
+		return err
+	}
+	h.Log.Info("job past its deadline asked to stop", "job_id", r.ID.String(), "rack", r.RackID, "node", r.NodeID,
+		"epoch", cp.GetEpoch(), "mode", mode.String())
+	return h.wake(ctx, bus.TimerDeadline, r, h.Limits.DeadlineRound)
+}
+
+// flag asks whoever owns a job, now or later, to stop it.
+func (h *Handler) flag(ctx context.Context, cp *rackbusv1.JobCheckpoint, rev bus.Revision, c *job.Cancel) error {
+	flagged := proto.CloneOf(cp)
+	flagged.Cancel = job.CancelToProto(c)
+	_, err := h.Conn.PutCheckpoint(ctx, flagged, rev)
+	return err
+}
+
+// wake tells the agents to look at the job's checkpoint, and comes back later.
+func (h *Handler) wake(ctx context.Context, kind bus.TimerKind, r *job.Record, again time.Duration) error {
+	if err := h.Conn.WakeCancel(node.Family(r.Family), r.ID); err != nil {
+		h.Log.Debug("agents not woken", "job_id", r.ID.String(), "err", err)
+	}
+	return h.rearm(ctx, kind, r.ID, again)
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// reapTries is how often the capacity counter may have moved meanwhile.
+const reapTries = 20
+
+// errLive says that a job to be reaped has not ended.
+var errLive = errors.New("the job has not ended")
+
+// reap removes a family whose retention has ended. Its mark and its share of the
+// capacity change together, once; the records behind the mark, which nobody is
+// shown any more, are purged as often as needed.
+func (h *Handler) reap(ctx context.Context, id job.ID) error {
+	err := h.markGone(ctx, id)
+	if errors.Is(err, errLive) {
+		h.Log.Error("retention timer of a job that has not ended dropped", "job_id", id.String())
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reap job %s: %w", id, err)
+	}
+	if err := h.Failpoints.Hit(PointReapBetween); err != nil {
+		return err
+	}
+	if err := h.Conn.PurgeFamily(ctx, id); err != nil {
+		return fmt.Errorf("reap job %s: %w", id, err)
+	}
+	h.Log.Debug("job family reaped", "job_id", id.String())
+	return nil
+}
+
+func (h *Handler) markGone(ctx context.Context, id job.ID) error {
+	for range reapTries {
+		gone, err := h.Conn.Gone(ctx, id)
+		if err != nil || gone {
+			return err
+		}
+		r, _, err := h.Conn.Record(ctx, id)
+		if err == nil && !r.State.Terminal() {
+			return errLive
+		}
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return err
+		}
+		records, rev, err := h.Conn.Capacity(ctx)
+		if err != nil {
+			return err
+		}
+		family, err := h.Conn.CountFamily(ctx, id)
+		if err != nil {
+			return err
+		}
+		tx := h.Conn.Begin()
+		tx.SetCapacity(max(records-family, 0), rev)
+		tx.MarkGone(id)
+		if _, err = tx.Commit(ctx); !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("the capacity counter moved %d times: %w", reapTries, bus.ErrConflict)
+}

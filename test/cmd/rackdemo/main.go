@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command rackdemo shows Rackbus at work on a simulated rack: it starts racksim
+// and `rackbus serve` as real processes, registers 18 compute trays and 8 power
+// shelves over mutual TLS, reads them, and updates the firmware of all trays.
+// One tray is busy and one fails, so that both can be seen.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// demoLimit ends a demo that hangs.
+const demoLimit = 3 * time.Minute
+
+func main() {
+	bin := flag.String("bin", "bin", "directory of the programs")
+	keep := flag.Bool("keep", false, "keep the data directory and the processes until Ctrl-C")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, *bin, *keep)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, bin string, keep bool) (err error) {
+	interactive := ctx
+	ctx, cancel := context.WithTimeout(ctx, demoLimit)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "rackbus-demo-")
+	if err != nil {
+		return err
+	}
+	if !keep {
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	}
+	out := newScreen(os.Stdout)
+	out.title("Rackbus demo: one rack, 18 compute trays, 8 power shelves (simulated)")
+
+	rack, err := startRack(ctx, bin, dir)
+	if err != nil {
+		return err
+	}
+	defer rack.stop()
+	server, err := startServer(ctx, bin, dir)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	out.step("rackbus serve is ready: gRPC with mutual TLS on %s, data in %s", server.grpc, filepath.Join(dir, "data"))
+
+	d := &demo{out: out, dir: dir, nodes: rack.nodes}
+	if err := d.connect(server); err != nil {
+		return err
+	}
+	defer d.close()
+	for _, step := range []func(context.Context) error{d.register, d.readPower, d.readInventory, d.update, d.summary} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%w\n(server log: %s)", err, server.log)
+		}
+	}
+	d.hints(server, keep)
+	if keep {
+		<-interactive.Done()
+	}
+	return nil
+}
