@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,8 +48,11 @@ type Options struct {
 	// Role is the kind of process, for example "api" or "agent-compute". The
 	// broker's permissions are per role.
 	Role string
-	// TLS configures the connection; nil means plaintext.
-	TLS *tls.Config
+	// TLSRoots returns the roots that the broker's certificate must be signed by;
+	// nil means plaintext. TLSCertificate returns the own certificate; nil
+	// presents none. Both are asked before each connection.
+	TLSRoots       func() (*x509.CertPool, error)
+	TLSCertificate func() (tls.Certificate, error)
 	// TLSHandshakeFirst makes the client start TLS before the broker speaks.
 	TLSHandshakeFirst bool
 	// NKeySeedFile and CredsFile authenticate; at most one is set.
@@ -145,8 +149,13 @@ func (c *Conn) natsOptions() ([]nats.Option, error) {
 	if c.opts.InProcess != nil {
 		o = append(o, nats.InProcessServer(c.opts.InProcess))
 	}
-	if c.opts.TLS != nil {
-		o = append(o, nats.Secure(c.opts.TLS))
+	if c.opts.TLSRoots != nil {
+		o = append(o, func(no *nats.Options) error {
+			// The client sets the server name of each URL it dials.
+			no.Secure, no.TLSConfig = true, &tls.Config{MinVersion: tls.VersionTLS13}
+			no.RootCAsCB, no.TLSCertCB = c.opts.TLSRoots, c.opts.TLSCertificate
+			return nil
+		})
 	}
 	if c.opts.TLSHandshakeFirst {
 		o = append(o, nats.TLSHandshakeFirst())

@@ -24,7 +24,20 @@ type RequestHandler func(ctx context.Context, req *rackbusv1.NodeRequest) *rackb
 type Service struct {
 	svc    micro.Service
 	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
 	wg     sync.WaitGroup
+}
+
+// begin counts a request, unless the service is closing.
+func (s *Service) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.wg.Add(1)
+	}
+	return !s.closed
 }
 
 // Serve answers the family's node requests. The operations are shared among
@@ -46,12 +59,17 @@ func (c *Conn) Serve(family node.Family, version string, limit int, handlers map
 	slots := make(chan struct{}, limit)
 	for op, handler := range handlers {
 		endpoint := micro.HandlerFunc(func(r micro.Request) {
+			// What arrives while the service drains its subscriptions is refused.
+			if !s.begin() {
+				c.respond(r, refusal("unavailable", "the agent is stopping"))
+				return
+			}
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
+				s.wg.Done()
 				return
 			}
-			s.wg.Add(1)
 			go func() {
 				defer s.wg.Done()
 				defer func() { <-slots }()
@@ -70,7 +88,7 @@ func (c *Conn) answer(ctx context.Context, r micro.Request, handler RequestHandl
 	var req rackbusv1.NodeRequest
 	var reply *rackbusv1.NodeReply
 	if err := proto.Unmarshal(r.Data(), &req); err != nil {
-		reply = &rackbusv1.NodeReply{V: 1, Error: &rackbusv1.NodeError{Code: "internal", Message: "unreadable request"}}
+		reply = refusal("internal", "unreadable request")
 	} else {
 		if d := req.GetDeadline(); d != nil {
 			var cancel context.CancelFunc
@@ -79,6 +97,14 @@ func (c *Conn) answer(ctx context.Context, r micro.Request, handler RequestHandl
 		}
 		reply = handler(ctx, &req)
 	}
+	c.respond(r, reply)
+}
+
+func refusal(code, message string) *rackbusv1.NodeReply {
+	return &rackbusv1.NodeReply{V: 1, Error: &rackbusv1.NodeError{Code: code, Message: message}}
+}
+
+func (c *Conn) respond(r micro.Request, reply *rackbusv1.NodeReply) {
 	data, err := proto.Marshal(reply)
 	if err != nil {
 		c.log.Error("reply not encoded", "op", r.Subject(), "err", err)
@@ -92,6 +118,9 @@ func (c *Conn) answer(ctx context.Context, r micro.Request, handler RequestHandl
 // Close stops taking requests and waits for those under way.
 func (s *Service) Close() error {
 	err := s.svc.Stop()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.wg.Wait()
 	s.cancel()
 	if err != nil {

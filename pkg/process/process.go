@@ -204,8 +204,9 @@ func (e *Env) BusOptions(role string) (bus.Options, error) {
 	if err != nil {
 		return opts, fmt.Errorf("bus TLS: %w", err)
 	}
-	if opts.TLS, err = source.Client(""); err != nil {
-		return opts, fmt.Errorf("bus TLS: %w", err)
+	opts.TLSRoots = source.Roots
+	if b.TLSCert != "" {
+		opts.TLSCertificate = source.Certificate
 	}
 	return opts, nil
 }

@@ -26,17 +26,17 @@ func BenchmarkFold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		r := newRig(b)
-		ids := make([]job.ID, batches)
-		for i := range ids {
-			ids[i] = r.fillBatch(fmt.Sprintf("rack-%d", i), nodes)
+		filled := make([]filled, batches)
+		for i := range filled {
+			filled[i] = r.fillBatch(fmt.Sprintf("rack-%d", i), nodes)
 		}
-		events := r.fillEvents(ids, nodes, progress)
+		events := r.fillEvents(filled, nodes, progress)
 		b.StartTimer()
 
 		start := time.Now()
 		rep := r.start(func(o *jobs.Options) { o.CommitInterval = 50 * time.Millisecond })
 		r.await("all batches to be completed", func() bool {
-			last, _, err := r.conn.Record(b.Context(), ids[len(ids)-1])
+			last, _, err := r.conn.Record(b.Context(), filled[batches-1].id)
 			require.NoError(b, err)
 			return last.State.Terminal()
 		})
@@ -47,15 +47,22 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
+// filled is a batch with the revision of the command of its first child; those
+// of the others follow every four messages.
+type filled struct {
+	id      job.ID
+	command bus.Revision
+}
+
 // fillBatch admits a batch in partition 0.
-func (r *rig) fillBatch(rack string, nodes int) job.ID {
+func (r *rig) fillBatch(rack string, nodes int) filled {
 	r.t.Helper()
 	id := newID(r.t)
 	for id.Partition(bus.Partitions) != 0 {
 		id = newID(r.t)
 	}
 	deadline := time.Now().Add(time.Hour)
-	r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
+	c := r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
 		tx.SetCapacity(records+int64(nodes)+1, rev)
 		parent := job.NewParent(spec(id, ref(rack, 0), time.Time{}), uint32(nodes), true)
 		parent.NodeID, parent.Family = "", ""
@@ -68,20 +75,20 @@ func (r *rig) fillBatch(rack string, nodes int) job.ID {
 			tx.ArmTimer(bus.TimerDeadline, rec.ID, deadline)
 		}
 	})
-	return id
+	return filled{id, c.At(4)}
 }
 
 // fillEvents stores the events of all children, all of one kind before the next.
-func (r *rig) fillEvents(ids []job.ID, nodes, progress int) int {
+func (r *rig) fillEvents(batches []filled, nodes, progress int) int {
 	r.t.Helper()
 	count := 0
 	for n := range progress + 2 {
 		var events []job.Event
-		for b, id := range ids {
+		for b, f := range batches {
 			for i := 1; i <= nodes; i++ {
 				at := time.Now().UTC()
 				e := job.Event{
-					Kind: job.EventProgress, ID: id.Child(uint32(i)), RackID: fmt.Sprintf("rack-%d", b), NodeID: fmt.Sprintf("node-%d", i),
+					Kind: job.EventProgress, ID: f.id.Child(uint32(i)), RackID: fmt.Sprintf("rack-%d", b), NodeID: fmt.Sprintf("node-%d", i),
 					Type: job.TypeFirmwareUpdate, Family: "compute", Epoch: 1, N: uint64(n + 1), Attempt: 1, Agent: "agent-1",
 					Description: "Uploading", Percent: uint32(10 * n), At: at, StartedAt: at, Deadline: at.Truncate(time.Hour).Add(9 * time.Hour),
 					Stages: []job.Stage{{Name: "upload", Status: job.StageRunning, StartedAt: at}},
@@ -91,6 +98,7 @@ func (r *rig) fillEvents(ids []job.ID, nodes, progress int) int {
 					e.Kind = job.EventStarted
 				case progress + 1:
 					e.Kind, e.State = job.EventFinished, job.StateCompleted
+					e.CommandSeq = uint64(f.command) + uint64(4*(i-1))
 				}
 				events = append(events, e)
 			}

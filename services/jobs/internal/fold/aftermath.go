@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -13,9 +15,17 @@ import (
 
 // How much may wait behind a commit before the fold waits for it.
 const (
-	outboxBacklog = 64   // commits
-	eraseBacklog  = 4096 // commands
-	eraseWorkers  = 4
+	outboxBacklog = 64      // commits
+	eraseBacklog  = 100_000 // commands
+	parkedBacklog = 4_096   // parked commands
+)
+
+// Erasing a command makes the broker rewrite a part of its store, which delays
+// every other write there. So it waits while the fold is this many events
+// behind, unless half of the backlog is used up.
+const (
+	eraseLag   = 1_000
+	erasePause = 20 * time.Millisecond
 )
 
 // aftermath does what follows a commit: it publishes the transitions in the
@@ -24,6 +34,7 @@ const (
 // outbox, and commands expire.
 type aftermath struct {
 	o      Options
+	lag    atomic.Uint64
 	outbox chan outboxEntry
 	erase  chan bus.Revision
 	parked chan parkedCommand
@@ -40,12 +51,10 @@ func startAftermath(ctx context.Context, o Options) *aftermath {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &aftermath{
 		o: o, outbox: make(chan outboxEntry, outboxBacklog), erase: make(chan bus.Revision, eraseBacklog),
-		parked: make(chan parkedCommand, eraseBacklog), cancel: cancel,
+		parked: make(chan parkedCommand, parkedBacklog), cancel: cancel,
 	}
 	a.wg.Go(func() { a.publish(ctx) })
-	for range eraseWorkers {
-		a.wg.Go(func() { a.clean(ctx) })
-	}
+	a.wg.Go(func() { a.clean(ctx) })
 	return a
 }
 
@@ -118,6 +127,11 @@ func (a *aftermath) clean(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case rev := <-a.erase:
+			for a.lag.Load() > eraseLag && len(a.erase) < eraseBacklog/2 {
+				if pause(ctx, erasePause) != nil {
+					return
+				}
+			}
 			err = a.o.Conn.EraseCommand(ctx, rev)
 		case c := <-a.parked:
 			err = a.o.Conn.DropParked(ctx, c.ref, c.id)

@@ -208,9 +208,15 @@ func (t *Term) fold(ctx context.Context, events []bus.StoredEvent) error {
 		return t.commit(ctx)
 	}
 	if len(t.draft.changed) == 0 && len(events) > 0 {
-		t.o.Metrics.Lag(t.o.Partition, events[len(events)-1].Pending)
+		t.behind(events[len(events)-1].Pending)
 	}
 	return nil
+}
+
+// behind tells how many events are not committed yet.
+func (t *Term) behind(events uint64) {
+	t.after.lag.Store(events)
+	t.o.Metrics.Lag(t.o.Partition, events)
 }
 
 // commit writes the draft, and builds it anew when a lock or a parent has moved.
@@ -281,7 +287,7 @@ func (t *Term) committed(ctx context.Context, p *plan, done bus.Commit) error {
 	if len(t.locks) > t.o.CachedRecords {
 		clear(t.locks)
 	}
-	t.o.Metrics.Lag(t.o.Partition, d.input[len(d.input)-1].Pending)
+	t.behind(d.input[len(d.input)-1].Pending)
 	t.draft, t.since = newDraft(t.cache.get, t.locks), time.Time{}
 	if err := t.o.Failpoints.Hit(PointAfterCommit); err != nil {
 		return err
