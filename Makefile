@@ -31,11 +31,11 @@ test: ## run all tests with the race detector
 check: verify-fmt vet verify-lint verify-proto verify-workspace verify-tidy test ## run everything a change must pass
 
 .PHONY: demo
-demo: build ## show a simulated rack at work
-	go run ./test/cmd/rackdemo
+demo: build ## show a simulated rack at work (KEEP=1 leaves it running)
+	go run ./test/cmd/rackdemo $(if $(KEEP),-keep)
 
 .PHONY: bench
-bench: ## measure throughput and latency on this machine
+bench: build ## measure throughput and latency on this machine
 	go run ./test/cmd/rackbench
 
 .PHONY: crash

@@ -51,6 +51,9 @@ func New(opts Options) (*Admitter, error) {
 // Drain refuses every further admission. What is under way goes on.
 func (a *Admitter) Drain() { a.draining.Store(true) }
 
+// Draining reports whether Drain was called.
+func (a *Admitter) Draining() bool { return a.draining.Load() }
+
 // Close drains, gives the first events of admitted jobs a moment to reach the
 // broker, and ends. Admissions under way fail with ErrClosed.
 func (a *Admitter) Close() {
@@ -100,16 +103,13 @@ func (a *Admitter) AdmitLeaf(ctx context.Context, req Request) (Result, error) {
 // the broker goes away between chunks, the result names the parent, and the nodes
 // that were not reached are refused.
 func (a *Admitter) Admit(ctx context.Context, req Request) (Result, error) {
-	if len(req.Nodes) == 0 {
-		return Result{}, errors.New("admission: a batch without nodes")
-	}
 	return a.admit(ctx, &req, false)
 }
 
 func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
-	if res, found, err := a.replay(ctx, req); err != nil || found {
+	if res, found, err := a.Lookup(ctx, req.Idempotency, req.refs()); err != nil || found {
 		return res, err
 	}
 	if a.draining.Load() {
@@ -124,7 +124,7 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 	switch {
 	case errors.Is(err, errKeyTaken):
 		// The same key was used at the same moment; its admission stands.
-		res, found, rerr := a.replay(ctx, req)
+		res, found, rerr := a.Lookup(ctx, req.Idempotency, req.refs())
 		if rerr != nil || found {
 			return res, rerr
 		}

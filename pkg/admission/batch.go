@@ -90,6 +90,9 @@ func (b *batch) admitAll(ctx context.Context) error {
 			return nil
 		}
 		b.a.opts.afterChunk(chunk)
+		if err := b.a.opts.Failpoints.Hit(PointBetweenChunks); err != nil {
+			return err
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 )
 
@@ -57,6 +58,9 @@ func ParseOnBusy(name string) (OnBusy, bool) {
 // below the broker's limit of 1,000 for all.
 const maxChunkNodes = 240
 
+// PointBetweenChunks is the failpoint behind each chunk of a batch but the last.
+const PointBetweenChunks = "admission.between_chunks"
+
 // Options configure an Admitter. Conn is required, everything else has a default.
 type Options struct {
 	Conn *bus.Conn
@@ -101,6 +105,8 @@ type Options struct {
 	AnnounceLimit time.Duration
 	// OnConflict is called for every lost race; for metrics.
 	OnConflict func()
+	// Failpoints let crash tests end the process at named points; nil has none.
+	Failpoints *failpoint.Points
 	// Random draws job ids; default crypto/rand.
 	Random io.Reader
 	// Logger receives refusals and faults; default slog.Default().

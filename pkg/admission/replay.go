@@ -13,9 +13,11 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
-// replay looks for an earlier admission under the request's idempotency key.
-func (a *Admitter) replay(ctx context.Context, req *Request) (Result, bool, error) {
-	key := req.Idempotency.storeKey()
+// Lookup finds what an earlier admission under the same key has made. refs are
+// the nodes of the request in order; without them the result has the nodes that
+// are stored. A key that was used for another request is ErrKeyReused.
+func (a *Admitter) Lookup(ctx context.Context, idem Idempotency, refs []node.Ref) (Result, bool, error) {
+	key := idem.storeKey()
 	if key == "" {
 		return Result{}, false, nil
 	}
@@ -41,10 +43,10 @@ func (a *Admitter) replay(ctx context.Context, req *Request) (Result, bool, erro
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(prior.GetRequestDigest(), req.Idempotency.Digest) {
+		if !bytes.Equal(prior.GetRequestDigest(), idem.Digest) {
 			return ErrKeyReused
 		}
-		res, err = a.rebuild(ctx, req, &r, rev)
+		res, err = a.rebuild(ctx, refs, &r, rev)
 		found = err == nil
 		return err
 	})
@@ -67,13 +69,10 @@ func (a *Admitter) ride(ctx context.Context, do func(context.Context) error) err
 }
 
 // rebuild makes the result of an earlier admission from what it has stored.
-func (a *Admitter) rebuild(ctx context.Context, req *Request, r *job.Record, rev bus.Revision) (Result, error) {
-	res := Result{JobID: r.ID, Nodes: make([]NodeResult, len(req.Nodes)), Replayed: true}
-	for i := range req.Nodes {
-		res.Nodes[i].Ref = req.Nodes[i].Ref
-	}
+func (a *Admitter) rebuild(ctx context.Context, refs []node.Ref, r *job.Record, rev bus.Revision) (Result, error) {
+	res := Result{JobID: r.ID, Replayed: true}
 	if r.Kind != job.KindParent {
-		res.Nodes[0].JobID = r.ID
+		res.Nodes = []NodeResult{{Ref: node.Ref{RackID: r.RackID, NodeID: r.NodeID}, JobID: r.ID}}
 		return res, nil
 	}
 	// The first request may be at work still.
@@ -87,18 +86,16 @@ func (a *Admitter) rebuild(ctx context.Context, req *Request, r *job.Record, rev
 		}
 		*r, rev = next, nextRev
 	}
-	return res, a.fillNodes(ctx, &res, r, rev)
+	nodes, err := a.storedNodes(ctx, refs, r, rev)
+	res.Nodes = nodes
+	return res, err
 }
 
-func (a *Admitter) fillNodes(ctx context.Context, res *Result, parent *job.Record, rev bus.Revision) error {
-	refused, err := a.opts.Conn.Admission(ctx, parent.ID)
+// storedNodes returns what became of the nodes of a batch, in request order.
+func (a *Admitter) storedNodes(ctx context.Context, refs []node.Ref, parent *job.Record, rev bus.Revision) ([]NodeResult, error) {
+	admission, err := a.opts.Conn.Admission(ctx, parent.ID)
 	if err != nil {
-		return err
-	}
-	for _, n := range refused.GetRefused() {
-		if i := int(n.GetIndex()); i < len(res.Nodes) {
-			res.Nodes[i].Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: n.GetMessage()}
-		}
+		return nil, err
 	}
 	ids := make([]job.ID, parent.Total)
 	for i := range ids {
@@ -106,22 +103,38 @@ func (a *Admitter) fillNodes(ctx context.Context, res *Result, parent *job.Recor
 	}
 	children, err := a.opts.Conn.Records(ctx, ids, rev)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	byRef := make(map[node.Ref]job.ID, len(children))
-	for id, c := range children {
-		byRef[node.Ref{RackID: c.RackID, NodeID: c.NodeID}] = id
+	refused := admission.GetRefused()
+	nodes := make([]NodeResult, max(len(refs), len(ids)+len(refused)))
+	for i := range refs {
+		nodes[i].Ref = refs[i]
 	}
-	for i := range res.Nodes {
-		n := &res.Nodes[i]
-		if n.Refusal != nil {
-			continue
+	for _, n := range refused {
+		if i := int(n.GetIndex()); i < len(nodes) {
+			nodes[i].Ref = node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()}
+			nodes[i].Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: n.GetMessage()}
 		}
-		if id, ok := byRef[n.Ref]; ok {
-			n.JobID = id
-			continue
-		}
-		n.Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: fmt.Sprintf(textNotReached, parent.ID)}
 	}
-	return nil
+	// Children have their indexes in request order, so they take the places
+	// that no refused node has.
+	next := 0
+	for _, id := range ids {
+		r := children[id]
+		ref := node.Ref{RackID: r.RackID, NodeID: r.NodeID}
+		for next < len(nodes) && (nodes[next].Refusal != nil || len(refs) > 0 && r.Exists() && nodes[next].Ref != ref) {
+			next++
+		}
+		if next == len(nodes) {
+			break
+		}
+		nodes[next].Ref, nodes[next].JobID = ref, id
+		next++
+	}
+	for i := range nodes {
+		if n := &nodes[i]; n.JobID.IsZero() && n.Refusal == nil {
+			n.Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: fmt.Sprintf(textNotReached, parent.ID)}
+		}
+	}
+	return nodes, nil
 }

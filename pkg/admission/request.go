@@ -79,6 +79,14 @@ type Request struct {
 	Nodes           []Node
 }
 
+func (r *Request) refs() []node.Ref {
+	refs := make([]node.Ref, len(r.Nodes))
+	for i := range r.Nodes {
+		refs[i] = r.Nodes[i].Ref
+	}
+	return refs
+}
+
 // Refusal says why a node, or a whole request, got no job.
 type Refusal struct {
 	Code    job.FailureCode

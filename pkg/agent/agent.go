@@ -19,8 +19,6 @@ const (
 	fetchMax = 50
 	// retryPause is the pause after a fault of the broker.
 	retryPause = 500 * time.Millisecond
-	// releaseTimeout bounds giving a session back at the end.
-	releaseTimeout = 5 * time.Second
 	// admittedCache is how many admitted batches are remembered.
 	admittedCache = 4096
 )
@@ -261,7 +259,7 @@ func (a *Agent) closeSession(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.opts.ReleaseTimeout)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		a.opts.Logger.Warn("session not released", "err", err)
@@ -281,7 +279,10 @@ func (a *Agent) heartbeat(ctx context.Context) {
 		a.mu.Lock()
 		deliveries := make([]*bus.Delivery, 0, len(a.running))
 		for _, t := range a.running {
-			deliveries = append(deliveries, t.delivery)
+			// The signal has no owner: for a lost job it would keep the next one off.
+			if t.mayHold() {
+				deliveries = append(deliveries, t.delivery)
+			}
 		}
 		if a.sess != nil {
 			a.metrics.sessionValidity.Set(a.sess.Remaining().Seconds())
@@ -307,7 +308,7 @@ func (a *Agent) wake(ctx context.Context, id job.ID) {
 	a.wakes.Go(func() {
 		t.write.Lock()
 		defer t.write.Unlock()
-		rctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+		rctx, cancel := context.WithTimeout(ctx, a.opts.ReleaseTimeout)
 		defer cancel()
 		if _, err := t.refresh(rctx); err != nil && !errors.Is(err, ErrHandedOver) {
 			t.log.Warn("request to stop not read", "err", err)

@@ -27,10 +27,8 @@ var (
 // handle takes one delivered command to its end, or puts it back.
 func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 	if !a.begin(d.ID) {
-		// This process works on the job already; the copy needs nothing.
-		if err := d.Working(); err != nil {
-			a.opts.Logger.Debug("heartbeat not sent", "job_id", d.ID.String(), "err", err)
-		}
+		a.metrics.claims.WithLabelValues("duplicate").Inc()
+		a.copyOf(d)
 		return
 	}
 	defer a.end(d.ID)
@@ -61,6 +59,22 @@ func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 			return
 		}
 		a.execute(ctx, t)
+	}
+}
+
+// copyOf settles one more copy of a command whose job this process has in hand.
+// A job that is not its own any more is left to others even while its handler
+// has not returned.
+func (a *Agent) copyOf(d *bus.Delivery) {
+	a.mu.Lock()
+	t := a.running[d.ID]
+	a.mu.Unlock()
+	if t != nil && !t.mayHold() {
+		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
+		return
+	}
+	if err := d.Working(); err != nil {
+		a.opts.Logger.Debug("heartbeat not sent", "job_id", d.ID.String(), "err", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -92,9 +93,9 @@ func (a *Agent) runHandler(ctx context.Context, t *Task) (o Outcome, err error) 
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("job panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			t.log.Error("job panicked", "panic", panicText(p), "stack", string(debug.Stack()))
 			t.failCurrent(job.AbandonedMessage)
-			err = Fail(job.FailurePanic, t.stageName(), job.AbandonedMessage, fmt.Errorf("panic: %v", p))
+			err = Fail(job.FailurePanic, t.stageName(), job.AbandonedMessage, fmt.Errorf("panic: %s", panicText(p)))
 		}
 	}()
 	// What an earlier owner has begun is left only at the end of its stage, which
@@ -103,6 +104,15 @@ func (a *Agent) runHandler(ctx context.Context, t *Task) (o Outcome, err error) 
 		return o, err
 	}
 	return h(ctx, t)
+}
+
+// panicText tells what has panicked. Only the Go runtime's own texts are certain
+// to hold nothing secret.
+func panicText(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("value of type %T", p)
 }
 
 func (t *Task) stageName() string {
@@ -128,7 +138,7 @@ func (a *Agent) conclude(root, ctx context.Context, t *Task, o Outcome, err erro
 	}
 	v := t.verdict(cause, o, err)
 	// A workflow that ended as the process was cut has an outcome all the same.
-	sctx, cancel := outlast(root, releaseTimeout)
+	sctx, cancel := outlast(root, a.opts.ReleaseTimeout)
 	defer cancel()
 	serr := a.seal(sctx, t, v)
 	if errors.Is(serr, bus.ErrTooLarge) {
@@ -300,7 +310,7 @@ func (a *Agent) handOver(root context.Context, t *Task) {
 		t.log.Info("job left to its next owner", "epoch", t.Epoch())
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(root), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(root), a.opts.ReleaseTimeout)
 	defer cancel()
 	if err := t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) { ck.Owner = "" }); err != nil {
 		t.log.Warn("job not handed back", "err", err)

@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer, family node.Family) *metrics {
 			ConstLabels: labels, Buckets: queryBuckets,
 		}, []string{"op", "result"}),
 	}
-	for _, result := range []string{"claimed", "done", "gone", "not_admitted", "owner_alive", "draining", "error"} {
+	for _, result := range []string{"claimed", "done", "gone", "not_admitted", "owner_alive", "duplicate", "draining", "error"} {
 		m.claims.WithLabelValues(result)
 	}
 	reg.MustRegister(m.inFlight, m.sessionValidity, m.sessionsLost, m.takeovers, m.claims, m.finished, m.queries)

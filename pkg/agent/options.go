@@ -25,6 +25,7 @@ const (
 	DefaultMaxStuck         = 3
 	DefaultDrainTimeout     = 30 * time.Second
 	DefaultCutTimeout       = 10 * time.Second
+	DefaultReleaseTimeout   = 5 * time.Second
 	DefaultProgressInterval = 5 * time.Second
 	DefaultParentPause      = 250 * time.Millisecond
 )
@@ -71,8 +72,12 @@ type Options struct {
 	MaxStuck uint32
 	// DrainTimeout bounds a graceful stop. What has not ended by then is cut.
 	DrainTimeout time.Duration
-	// CutTimeout is how long what was cut may take to return.
+	// CutTimeout is how long what was cut may take to return. It has to exceed
+	// ReleaseTimeout.
 	CutTimeout time.Duration
+	// ReleaseTimeout bounds the last writes of a stopping process: outcomes,
+	// hand-overs, the end of its session.
+	ReleaseTimeout time.Duration
 	// ProgressInterval is the least pause between progress reports of one job;
 	// a new stage is reported at once.
 	ProgressInterval time.Duration
@@ -103,6 +108,7 @@ func (o *Options) withDefaults() error {
 	setDefault(&o.MaxStuck, DefaultMaxStuck)
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
 	setDefault(&o.CutTimeout, DefaultCutTimeout)
+	setDefault(&o.ReleaseTimeout, DefaultReleaseTimeout)
 	setDefault(&o.ProgressInterval, DefaultProgressInterval)
 	setDefault(&o.ParentPause, DefaultParentPause)
 	if o.Version == "" {

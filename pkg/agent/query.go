@@ -85,7 +85,7 @@ func (a *Agent) query(ctx context.Context, op string, h QueryHandler, req *rackb
 	defer leave()
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("query panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			log.Error("query panicked", "panic", panicText(p), "stack", string(debug.Stack()))
 			reply = Refuse(CodeInternal, "the agent failed while it worked on the request", "")
 		}
 	}()

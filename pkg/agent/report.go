@@ -79,6 +79,11 @@ func (r *reporter) run(ctx context.Context) {
 			}
 			timer.Stop()
 		}
+		select {
+		case <-r.quit:
+			return
+		default:
+		}
 		last = time.Now()
 		if !r.publish(ctx) {
 			return

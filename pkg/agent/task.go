@@ -276,6 +276,19 @@ func (t *Task) stopped() error {
 	}
 }
 
+// mayHold reports whether the job may still be this process's own.
+func (t *Task) mayHold() bool {
+	select {
+	case <-t.sess.Lost():
+		return false
+	default:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// A sealed job is in hand until its outcome is reported.
+	return !t.ended || t.ck.GetDone()
+}
+
 // SafePoint returns why the job should stop here, where the device is in a
 // state that can be left: it was asked to, or the process drains.
 func (t *Task) SafePoint(ctx context.Context) error {

@@ -77,6 +77,12 @@ type batchAnswer struct {
 // ErrConflict when an expectation did not hold, ErrUnavailable when nothing
 // was written, and ErrOutcomeUnknown when even the witness could not be read.
 func (c *Conn) commitBatch(ctx context.Context, stream string, msgs []*nats.Msg, witness int) (Commit, error) {
+	commit, err := c.tryBatch(ctx, stream, msgs, witness)
+	c.health.note(stream, err)
+	return commit, err
+}
+
+func (c *Conn) tryBatch(ctx context.Context, stream string, msgs []*nats.Msg, witness int) (Commit, error) {
 	if len(msgs) == 0 || len(msgs) > maxBatch {
 		return Commit{}, fmt.Errorf("bus: a batch holds 1 to %d messages, not %d", maxBatch, len(msgs))
 	}

@@ -76,6 +76,7 @@ type Conn struct {
 	events   *coalescer
 	ckpts    *coalescer
 	verified atomic.Bool
+	health   *health
 
 	mu         sync.Mutex
 	versionErr error
@@ -100,6 +101,7 @@ func Connect(opts Options) (*Conn, error) {
 	c := &Conn{opts: opts, timing: opts.Timing, log: opts.Logger}
 	//nolint:gosec // The context ends with Close, which outlives this call.
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.health = newHealth(c)
 	natsOpts, err := c.natsOptions()
 	if err != nil {
 		c.cancel()
@@ -210,7 +212,7 @@ func checkServerVersion(version string) error {
 }
 
 // Ready returns nil while the broker is connected, recent enough, and its
-// streams have been found as they should be.
+// streams have been found as they should be and take writes.
 func (c *Conn) Ready() error {
 	if !c.nc.IsConnected() {
 		return fmt.Errorf("%w: not connected (%s)", ErrUnavailable, c.nc.Status())
@@ -224,7 +226,7 @@ func (c *Conn) Ready() error {
 	if !c.verified.Load() {
 		return fmt.Errorf("%w: streams not verified yet", ErrUnavailable)
 	}
-	return nil
+	return c.health.check()
 }
 
 // Timing returns the leases and waits in force.

@@ -51,6 +51,9 @@ const (
 	codeBatchTooLong          = 10199
 	codeTTLDisabled           = 10166
 	codeSchedulesDisabled     = 10188
+	codeInsufficientResources = 10023
+	codeStorageExceeded       = 10047
+	codeStreamStoreFailed     = 10077
 )
 
 // apiError is the error member of a JetStream API answer.
@@ -60,9 +63,15 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
-func (e *apiError) asError(what string) error {
-	return fmt.Errorf("%s: %w (broker code %d: %s)", what, sentinelFor(e.ErrCode), e.ErrCode, e.Description)
+// Error tells the broker's code and words.
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%v (broker code %d: %s)", sentinelFor(e.ErrCode), e.ErrCode, e.Description)
 }
+
+// Unwrap gives the sentinel the code stands for.
+func (e *apiError) Unwrap() error { return sentinelFor(e.ErrCode) }
+
+func (e *apiError) asError(what string) error { return fmt.Errorf("%s: %w", what, e) }
 
 func sentinelFor(code int) error {
 	switch code {

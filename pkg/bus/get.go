@@ -213,8 +213,11 @@ func (c *Conn) publish(ctx context.Context, m *nats.Msg) (Revision, error) {
 	defer cancel()
 	ack, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return 0, classify("write "+m.Subject, err, true)
+		err = classify("write "+m.Subject, err, true)
+		c.health.note(streamOf(m.Subject), err)
+		return 0, err
 	}
+	c.health.note(ack.Stream, nil)
 	return Revision(ack.Sequence), nil
 }
 

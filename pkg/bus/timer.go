@@ -4,6 +4,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -66,15 +67,27 @@ func (c *Conn) fetchTimers(ctx context.Context, handle func(context.Context, Tim
 		return classify("open timers", err, false)
 	}
 	for ctx.Err() == nil {
-		batch, err := cons.Fetch(timerFetch, jetstream.FetchMaxWait(fetchWait))
-		if err != nil {
-			return classify("fetch timers", err, false)
-		}
-		for m := range batch.Messages() {
-			c.fireTimer(ctx, m, handle)
+		if err := c.fetchTimerBatch(ctx, cons, handle); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
+}
+
+func (c *Conn) fetchTimerBatch(ctx context.Context, cons jetstream.Consumer, handle func(context.Context, Timer) error) error {
+	fctx, cancel := context.WithTimeout(ctx, fetchWait)
+	defer cancel()
+	batch, err := cons.Fetch(timerFetch, jetstream.FetchContext(fctx))
+	if err != nil {
+		return classify("fetch timers", err, false)
+	}
+	for m := range batch.Messages() {
+		c.fireTimer(ctx, m, handle)
+	}
+	if err := batch.Error(); err != nil && fctx.Err() == nil && !errors.Is(err, nats.ErrTimeout) {
+		return classify("fetch timers", err, false)
+	}
+	return nil
 }
 
 func (c *Conn) fireTimer(ctx context.Context, m jetstream.Msg, handle func(context.Context, Timer) error) {

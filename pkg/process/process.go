@@ -115,6 +115,8 @@ func Run(ctx context.Context, p Program, cfg *config.Config, logs io.Writer) err
 		Config: cfg, Log: telemetry.NewLogger(opts), Registry: telemetry.NewRegistry(),
 		Readiness: &telemetry.Readiness{}, Instance: instance(p.Name),
 	}
+	// Before a program has added its checks, having none must not read as ready.
+	env.Readiness.Add(startCheck, func(context.Context) error { return errStarting })
 	listener, err := env.metricsServer()
 	if err != nil {
 		return err
@@ -181,7 +183,19 @@ func (e *Env) Connect(role string) (*bus.Conn, error) {
 		return nil, err
 	}
 	e.Readiness.Add("bus", func(context.Context) error { return conn.Ready() })
+	e.Started()
 	return conn, nil
+}
+
+// startCheck is the readiness check of a program that is still starting.
+const startCheck = "start"
+
+var errStarting = errors.New("the program is starting")
+
+// Started tells that the checks which follow the start are in place. Connect
+// does it; a program that does not use Connect has to.
+func (e *Env) Started() {
+	e.Readiness.Add(startCheck, func(context.Context) error { return nil })
 }
 
 // BusOptions are the connection options that the configuration tells.

@@ -235,6 +235,13 @@ func TestForeignRedirectIsRefused_F13(t *testing.T) {
 		})
 	}
 	require.Empty(t, foreign.requests("", "/"), "credentials went to another host")
+
+	b := newBMC(t)
+	b.on(systemURI, reply(308, "", "Location", "/pong"))
+	b.on("/pong", reply(308, "", "Location", systemURI))
+	_, err := b.client(gb200).PowerState(t.Context())
+	require.Equal(t, redfish.CodeInvalidResponse, redfish.CodeOf(err))
+	require.Len(t, b.requests("GET", "/"), 6, "redirects in circles end")
 }
 
 func TestLinksOutsideTheDeviceAreNotFollowed(t *testing.T) {

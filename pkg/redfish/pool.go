@@ -132,13 +132,23 @@ func dialTLS(o PoolOptions, base *tls.Config, ready func(context.Context) error)
 		}
 		if ready != nil {
 			if err := ready(ctx); err != nil {
-				_ = conn.Close()
+				_ = raw.Close()
 				return nil, err
 			}
 		}
-		return conn, nil
+		return &cutConn{Conn: conn, raw: raw}, nil
 	}
 }
+
+// cutConn closes at once. The farewell of TLS would wait up to five seconds for
+// a device that takes nothing, while a lost hold has to end the request now.
+type cutConn struct {
+	*tls.Conn
+	raw net.Conn
+}
+
+// Close cuts the connection.
+func (c *cutConn) Close() error { return c.raw.Close() }
 
 // dialError makes sure that every failed connect is recognised as one.
 func dialError(err error) error {

@@ -158,7 +158,7 @@ func (c *Client) patch(ctx context.Context, op string, r *resource, change any) 
 	if r.etag != "" && r.etag != `""` && r.etag != `W/""` {
 		match = r.etag
 		if len(match) > 2 && match[:2] == "W/" {
-			other = match
+			other = match[2:]
 		}
 	}
 	err = c.patchWith(ctx, op, r.path, b, match)

@@ -129,6 +129,7 @@ func TestShelfHandoff(t *testing.T) {
 	}
 	for name, answer := range map[string]http.HandlerFunc{
 		"cancelled early": task("Cancelled", "Warning", "40", messages("TaskEvent.1.0.1.TaskAborted", "x", "Warning")),
+		"running at 30 %": task("Running", "OK", "30", `,"EndTime":"2026-01-01T00:00:00+00:00"`+messages("Base.1.8.InternalError", "x", "Critical")),
 		"still running":   task("Running", "OK", "0", messages("Base.1.8.InternalError", "x", "Critical")),
 	} {
 		require.False(t, readTask(t, liteon, answer).Handoff, name)

@@ -48,7 +48,8 @@ type UploadRequest struct {
 
 	// Limit overrides the time budget of the upload.
 	Limit time.Duration
-	// Progress, when set, is told how many bytes were handed to the device.
+	// Progress, when set, is told how many bytes were handed to the device. It is
+	// called from another goroutine, never after the upload has returned.
 	Progress func(sent, total int64)
 }
 

@@ -4,6 +4,7 @@ package redfish
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -15,9 +16,13 @@ type stallWatch struct {
 	stall  time.Duration
 	answer time.Duration
 
-	mu    sync.Mutex
-	timer *time.Timer
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
 }
+
+// errUploadOver ends the reads of a transport that goes on after it has answered.
+var errUploadOver = errors.New("the upload is over")
 
 func watchStall(ctx context.Context, stall, answer time.Duration) (context.Context, *stallWatch) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -26,16 +31,11 @@ func watchStall(ctx context.Context, stall, answer time.Duration) (context.Conte
 	return ctx, w
 }
 
-// moved starts the next wait.
-func (w *stallWatch) moved(next time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer.Reset(next)
-}
-
+// stop ends the watch. The file is not read and no progress is told after it.
 func (w *stallWatch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.stopped = true
 	w.timer.Stop()
 	w.cancel(nil)
 }
@@ -54,6 +54,11 @@ type watchedReader struct {
 }
 
 func (w *watchedReader) Read(p []byte) (int, error) {
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	if w.watch.stopped {
+		return 0, errUploadOver
+	}
 	n, err := w.r.Read(p)
 	w.sent += int64(n)
 	next := w.watch.stall
@@ -61,7 +66,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 		// All taken: the device now verifies the image before it answers.
 		next = w.watch.answer
 	}
-	w.watch.moved(next)
+	w.watch.timer.Reset(next)
 	if n > 0 && w.progress != nil {
 		w.progress(w.sent, w.total)
 	}

@@ -5,6 +5,7 @@ package redfishagent
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -54,7 +55,10 @@ func Run(ctx context.Context, env *process.Env, family node.Family) error {
 	return a.Run(ctx)
 }
 
-// semver gives the version in the form NATS services need.
+// semverPattern is what the services of NATS accept as a version.
+var semverPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+
+// semver gives the version in the form that NATS services need.
 func semver(version string) string {
 	if !semverPattern.MatchString(version) {
 		return "0.0.0"

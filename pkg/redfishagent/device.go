@@ -3,6 +3,7 @@
 package redfishagent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -21,6 +22,10 @@ const (
 	DefaultVerifyInterval   = 60 * time.Second
 	DefaultVerifyAttempts   = 5
 	DefaultUntrackedLimit   = 20 * time.Minute
+	DefaultUploadAttempts   = 5
+	DefaultUploadPause      = 30 * time.Second
+	DefaultUploadSettle     = 30 * time.Second
+	DefaultLostTaskWindow   = 5 * time.Minute
 	DefaultMaxUploads       = 64
 )
 
@@ -39,6 +44,16 @@ type Timing struct {
 	// UntrackedLimit bounds the wait for a new version when the device took an
 	// image without naming a task.
 	UntrackedLimit time.Duration
+	// UploadAttempts uploads are tried, UploadPause or what the device asks for
+	// apart, while it refuses them as not ready, or provably never got one.
+	UploadAttempts int
+	UploadPause    time.Duration
+	// UploadSettle is how long the device is watched for the task of an upload
+	// whose answer was lost or named none, before it counts as having none.
+	UploadSettle time.Duration
+	// LostTaskWindow is how long a new version may take to show after the device
+	// has forgotten its task: it usually restarts then.
+	LostTaskWindow time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -50,6 +65,9 @@ func (t Timing) withDefaults() Timing {
 		{&t.VerifyFirstDelay, DefaultVerifyFirstDelay},
 		{&t.VerifyInterval, DefaultVerifyInterval},
 		{&t.UntrackedLimit, DefaultUntrackedLimit},
+		{&t.UploadPause, DefaultUploadPause},
+		{&t.UploadSettle, DefaultUploadSettle},
+		{&t.LostTaskWindow, DefaultLostTaskWindow},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -57,6 +75,9 @@ func (t Timing) withDefaults() Timing {
 	}
 	if t.VerifyAttempts <= 0 {
 		t.VerifyAttempts = DefaultVerifyAttempts
+	}
+	if t.UploadAttempts <= 0 {
+		t.UploadAttempts = DefaultUploadAttempts
 	}
 	return t
 }
@@ -108,13 +129,16 @@ type holder interface {
 	Guard() agent.Guard
 }
 
+// errNodeType says that a node was sent to the wrong agent.
+var errNodeType = errors.New("this agent does not drive nodes of the type")
+
 // client returns a client for the node's controller. userAgent lets the device's
 // own log tell which job, under which hold, has sent a request.
 func (d *Devices) client(h holder, userAgent string, log *slog.Logger) (*redfish.Client, error) {
 	target := h.Target()
 	profile, ok := redfish.LookupProfile(target.GetNodeType())
 	if !ok {
-		return nil, fmt.Errorf("node type %s is not driven by this agent", target.GetNodeType())
+		return nil, fmt.Errorf("%w: %s", errNodeType, target.GetNodeType())
 	}
 	login, err := h.Credentials(node.EndpointBMC)
 	if err != nil {

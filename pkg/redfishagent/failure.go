@@ -13,7 +13,9 @@ import (
 
 // Phases of an update, as a failed job's result names them.
 const (
+	phasePlanning   = "planning"
 	phaseValidation = "validation"
+	phaseCancelled  = "cancelled"
 	phaseUpdate     = "update"
 	phasePoll       = "poll"
 	phaseActivation = "activation"
@@ -93,14 +95,14 @@ func passes(err error) bool {
 	var failure *agent.FailureError
 	var unknown *agent.UnknownError
 	return errors.As(err, &failure) || errors.As(err, &unknown) ||
-		errors.Is(err, agent.ErrNotHeld) || errors.Is(err, agent.ErrHandedOver) || errors.Is(err, agent.ErrCancelled) ||
+		errors.Is(err, agent.ErrNotHeld) || errors.Is(err, redfish.ErrNotHeld) || errors.Is(err, agent.ErrHandedOver) || errors.Is(err, agent.ErrCancelled) ||
 		errors.Is(err, agent.ErrTerminated) || errors.Is(err, agent.ErrDeadline) || errors.Is(err, context.Canceled)
 }
 
 func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceAnswer) {
 	var task *redfish.TaskError
 	if errors.As(err, &task) {
-		return job.FailureTaskException, &job.DeviceAnswer{MessageID: task.Task.MessageID, Message: task.Task.Text}
+		return job.FailureTaskException, taskAnswer(task.Task)
 	}
 	switch {
 	case errors.Is(err, redfish.ErrTaskLimit):
@@ -111,6 +113,10 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 		return job.FailureBackgroundCopyPending, nil
 	case errors.As(err, new(*redfish.VersionError)):
 		return job.FailureVersionMismatch, nil
+	case errors.Is(err, redfish.ErrPowerState):
+		return job.FailureActivationFailed, nil
+	case errors.Is(err, errNodeType):
+		return job.FailureInvalidArgument, nil
 	}
 	var device *redfish.Error
 	if !errors.As(err, &device) {
@@ -123,7 +129,29 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 			Resolution: device.Resolution, HTTPStatus: int32(device.Status), //nolint:gosec // an HTTP status
 		}
 	}
+	if device.Method == "" && device.Code == redfish.CodeTimeout && fallback == job.FailureActivationFailed {
+		// Not a request, but what it should have brought about, took too long.
+		return fallback, answer
+	}
 	return codeOfDevice(device.Code, fallback), answer
+}
+
+// taskAnswer is what the device said of its task.
+func taskAnswer(t redfish.TaskStatus) *job.DeviceAnswer {
+	answer := &job.DeviceAnswer{MessageID: t.MessageID, Message: t.Text, Severity: string(t.Health)}
+	for _, m := range t.Messages {
+		if m.MessageID != t.MessageID || m.MessageID == "" {
+			continue
+		}
+		answer.Resolution = m.Resolution
+		if m.MessageSeverity != "" {
+			answer.Severity = string(m.MessageSeverity)
+		}
+		if m.Message != "" {
+			answer.Message = m.Message
+		}
+	}
+	return answer
 }
 
 // uncertain marks an error after which the device may have taken the change.
@@ -133,4 +161,20 @@ func uncertain(err error) error {
 		return agent.Unknown(err)
 	}
 	return err
+}
+
+// again marks an error that a later try may cure.
+func again(err error) error {
+	if !transient(err) || passes(err) {
+		return err
+	}
+	var device *redfish.Error
+	errors.As(err, &device)
+	return agent.Retry(device.RetryAfter, err)
+}
+
+// transient reports a device that does not answer, or asks to come back later.
+func transient(err error) bool {
+	var device *redfish.Error
+	return errors.As(err, &device) && device.Transient()
 }

@@ -98,7 +98,7 @@ func refuse(err error) *rackbusv1.NodeReply {
 	if errors.As(err, &device) {
 		return agent.Refuse(string(device.Code), err.Error(), device.MessageID)
 	}
-	if errors.Is(err, credentials.ErrNone) {
+	if errors.Is(err, credentials.ErrNone) || errors.Is(err, errNodeType) {
 		return agent.Refuse(agent.CodeInvalidArgument, err.Error(), "")
 	}
 	var inventory *redfish.InventoryError

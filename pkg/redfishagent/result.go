@@ -50,7 +50,7 @@ func (u *update) successResult() string {
 		Activated: u.state.Activated, Check: u.state.Report, Status: "completed",
 	}
 	for i, s := range u.state.Targets {
-		p := u.pkg(i, len(u.state.Targets))
+		p := u.pkg(i)
 		tr := targetResult{
 			Component: p.target.GetComponent(), FirmwareFile: p.target.GetFile(), Target: p.label,
 			ExpectedVersion: p.target.GetExpectedVersion(), Status: "completed",
@@ -99,25 +99,24 @@ type redfishInfo struct {
 	Resolution string `json:"resolution"`
 }
 
-// failureResult tells a failed update with its phase, its package and the
-// device's own words. A job that was stopped has none.
+// failureResult tells a failed or stopped update with its phase, its package and
+// the device's own words. A job that another process goes on with has none.
 func (u *update) failureResult(err error) string {
-	var f *agent.FailureError
-	if !errors.As(err, &f) {
+	if errors.Is(err, agent.ErrHandedOver) {
 		return ""
 	}
+	f := u.failureOf(err)
 	r := failedUpdate{
-		Status: "failed", Phase: f.Failure.Phase, ErrorCode: f.Failure.Code.String(),
-		Summary: summarise(f.Failure.Message),
+		Status: "failed", Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), Summary: summarise(f.Message),
 	}
 	r.ErrorMessage = r.Summary
-	if f.Failure.Message != r.Summary {
-		r.RawError = f.Failure.Message
+	if f.Message != r.Summary {
+		r.RawError = f.Message
 	}
-	if phase := f.Failure.Phase; u.current != nil && (phase == phaseUpdate || phase == phasePoll) {
+	if u.current != nil && (r.Phase == phaseUpdate || r.Phase == phasePoll) {
 		r.Target = targetOf(u.current)
 	}
-	if d := f.Failure.Device; d != nil && (d.MessageID != "" || d.Message != "") {
+	if d := f.Device; d != nil && (d.MessageID != "" || d.Message != "") {
 		r.Redfish = &redfishInfo{Code: d.MessageID, Message: d.Message, Severity: d.Severity, Resolution: d.Resolution}
 	}
 	var task *redfish.TaskError
@@ -125,6 +124,56 @@ func (u *update) failureResult(err error) string {
 		r.TargetID = task.Task.Ref.String()
 	}
 	return encode(r)
+}
+
+// failureOf is what ended the update. One that was stopped on request or by its
+// deadline is told as such.
+func (u *update) failureOf(err error) *job.Failure {
+	var f *agent.FailureError
+	if errors.As(err, &f) {
+		return f.Failure
+	}
+	text, code := err.Error(), job.FailureInternal
+	switch {
+	case errors.Is(err, agent.ErrTerminated):
+		text, code = "firmware update job terminated: hardware state unknown", job.FailureTerminatedByOperator
+	case errors.Is(err, agent.ErrDeadline):
+		text, code = "firmware update job passed its deadline", job.FailureDeadlineExceeded
+	case errors.Is(err, agent.ErrCancelled) && u.installed() && u.state.Activated:
+		text, code = "firmware update job cancelled before the new versions were verified", job.FailureCancelledByOperator
+	case errors.Is(err, agent.ErrCancelled) && u.installed():
+		text, code = "firmware update job cancelled before activation", job.FailureCancelledByOperator
+	case errors.Is(err, agent.ErrCancelled):
+		text, code = "firmware update job cancelled before starting the next target group", job.FailureCancelledByOperator
+	}
+	failure := job.NewFailure(code, text)
+	if code != job.FailureInternal {
+		failure.Phase = phaseCancelled
+	}
+	return failure
+}
+
+// installed reports whether the device is through with every package.
+func (u *update) installed() bool {
+	for _, s := range u.state.Targets {
+		if !s.Done && s.Skipped == "" {
+			return false
+		}
+	}
+	return len(u.state.Targets) > 0
+}
+
+// phaseOf is the phase that a stage belongs to: the runtime names the stage in
+// which it gave up.
+func phaseOf(stage string) string {
+	for prefix, phase := range map[string]string{
+		"check": phaseValidation, "upload": phaseUpdate, "install": phasePoll, "activate_": phaseActivation, "verify": phaseVerify,
+	} {
+		if strings.HasPrefix(stage, prefix) {
+			return phase
+		}
+	}
+	return stage
 }
 
 func targetOf(t *rackbusv1.FirmwareUpdateTarget) *failedTarget {

@@ -4,7 +4,6 @@ package redfishagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/rackbus/rackbus/pkg/agent"
@@ -15,12 +14,9 @@ import (
 
 // updateState is what an update has learned so far; it lies in the checkpoint.
 type updateState struct {
-	Targets []targetState `json:"targets"`
-	// Activation is what one activation step leaves for a later one.
-	Activation redfish.ActivationState `json:"activation"`
-	// SecondRound says that the host did not come on after the first activation.
-	SecondRound bool `json:"second_round,omitempty"`
-	Activated   bool `json:"activated,omitempty"`
+	Targets    []targetState   `json:"targets"`
+	Activation activationState `json:"activation"`
+	Activated  bool            `json:"activated,omitempty"`
 	// Report is the last comparison of versions after the activation.
 	Report *redfish.VersionReport `json:"report,omitempty"`
 }
@@ -29,19 +25,25 @@ type updateState struct {
 type targetState struct {
 	// Skipped is why nothing was sent, empty when it was.
 	Skipped string `json:"skipped,omitempty"`
+	// HMC says that the controller of the GPU baseboard installs the package.
+	HMC bool `json:"hmc,omitempty"`
 	// TasksBefore and HandoffsBefore are the device's tasks before the upload:
 	// whoever takes over finds the new one by them.
 	TasksBefore    []string          `json:"tasks_before,omitempty"`
 	HandoffsBefore []redfish.TaskRef `json:"handoffs_before,omitempty"`
+	// Manager is the controller before the upload: one that has restarted since
+	// may have forgotten a task.
+	Manager redfish.ActivationState `json:"manager"`
 	// VersionsBefore are the installed versions by inventory name.
 	VersionsBefore map[string]string         `json:"versions_before,omitempty"`
 	Expected       []redfish.ExpectedVersion `json:"expected,omitempty"`
 	Task           redfish.TaskRef           `json:"task"`
 	// Untracked says that the device took the image without naming a task.
-	Untracked bool   `json:"untracked,omitempty"`
-	Uploaded  bool   `json:"uploaded,omitempty"`
-	Done      bool   `json:"done,omitempty"`
-	Summary   string `json:"summary,omitempty"`
+	Untracked bool `json:"untracked,omitempty"`
+	Uploaded  bool `json:"uploaded,omitempty"`
+	Done      bool `json:"done,omitempty"`
+	// Summary is what the device's task said at its end.
+	Summary string `json:"summary,omitempty"`
 }
 
 // update is one firmware update of one node.
@@ -53,52 +55,45 @@ type update struct {
 	state updateState
 	// current is the package that is worked on, for a failure's result.
 	current *rackbusv1.FirmwareUpdateTarget
+	// uploading says that this update has one of the agent's upload slots.
+	uploading bool
 }
 
 // UpdateFirmware is the handler of firmware updates.
 func (d *Devices) UpdateFirmware(ctx context.Context, t *agent.Task) (agent.Outcome, error) {
-	cmd := t.Command().GetFirmwareUpdate()
-	if len(cmd.GetTargets()) == 0 {
-		return agent.Outcome{}, agent.Fail(job.FailureInvalidArgument, "planning", "the command names no firmware targets", nil)
-	}
-	c, err := d.client(t, d.userAgent(t), t.Logger())
-	if err != nil {
-		return agent.Outcome{}, fail(phaseValidation, "", err)
-	}
-	u := &update{d: d, t: t, c: c, cmd: cmd}
-	found, err := t.Load(&u.state)
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	if !found || len(u.state.Targets) != len(cmd.GetTargets()) {
-		u.state = updateState{Targets: make([]targetState, len(cmd.GetTargets()))}
-	}
-	if err := t.RunStages(ctx, u.stages()); err != nil {
+	u := &update{d: d, t: t, cmd: t.Command().GetFirmwareUpdate()}
+	defer u.endUpload()
+	if err := u.run(ctx); err != nil {
 		return agent.Outcome{ResultJSON: u.failureResult(err)}, err
 	}
 	return agent.Outcome{Description: "Completed", ResultJSON: u.successResult()}, nil
+}
+
+func (u *update) run(ctx context.Context) error {
+	targets := u.cmd.GetTargets()
+	if len(targets) == 0 {
+		return agent.Fail(job.FailureInvalidArgument, phasePlanning, "the command names no firmware targets", nil)
+	}
+	var err error
+	if u.c, err = u.d.client(u.t, u.d.userAgent(u.t), u.t.Logger()); err != nil {
+		return fail(phaseValidation, "", err)
+	}
+	found, err := u.t.Load(&u.state)
+	if err != nil {
+		return err
+	}
+	if !found || len(u.state.Targets) != len(targets) {
+		u.state = updateState{Targets: make([]targetState, len(targets))}
+	}
+	return u.t.RunStages(ctx, u.stages())
 }
 
 // stages is the runbook: each package is checked, sent and waited for; then the
 // new firmware is brought into force once, and compared with what was sent.
 func (u *update) stages() []agent.Stage {
 	var stages []agent.Stage
-	n := len(u.cmd.GetTargets())
 	for i := range u.cmd.GetTargets() {
-		p := u.pkg(i, n)
-		stages = append(stages,
-			agent.Stage{
-				Name: p.stage("check"), Description: fmt.Sprintf("Checking the node for target %d/%d: %s", i+1, n, p.label),
-				Resume: agent.Repeatable, Interruptible: true, Run: p.check,
-			},
-			agent.Stage{
-				Name: p.stage("upload"), Description: fmt.Sprintf("Uploading target %d/%d: %s", i+1, n, p.label),
-				Resume: agent.Once, Run: p.upload, Observe: p.observe,
-			},
-			agent.Stage{
-				Name: p.stage("install"), Description: "Running firmware workflow for target " + p.label,
-				Resume: agent.Resumable, Run: p.install,
-			})
+		stages = append(stages, u.pkg(i).stages()...)
 	}
 	if !u.cmd.GetActivate() {
 		return stages
@@ -113,99 +108,6 @@ func (u *update) stages() []agent.Stage {
 	return stages
 }
 
-// activation is one stage for each step of the product. Products with a second
-// round have its steps listed too; they are skipped when the host came on.
-func (u *update) activation() []agent.Stage {
-	plan := u.c.Profile().Activation
-	var stages []agent.Stage
-	for round := 1; round <= max(plan.Rounds, 1); round++ {
-		from := round == 1
-		for i, step := range plan.Steps {
-			from = from || step == plan.RepeatFrom
-			if !from {
-				continue
-			}
-			last := i == len(plan.Steps)-1
-			stages = append(stages, u.activationStage(step, round, last && round < plan.Rounds, last))
-		}
-	}
-	return stages
-}
-
-func (u *update) activationStage(step redfish.Step, round int, mayRepeat, last bool) agent.Stage {
-	name := "activate_" + string(step)
-	if round > 1 {
-		name = fmt.Sprintf("%s_%d", name, round)
-	}
-	s := agent.Stage{
-		Name: name, Description: "Activating firmware: " + stepText(step),
-		Run: func(ctx context.Context) error { return u.runStep(ctx, step, round, mayRepeat, last) },
-	}
-	if step.Once() {
-		s.Resume = agent.Once
-		s.Prepare = func(ctx context.Context) error { return u.prepareStep(ctx, step, round) }
-		s.Observe = func(ctx context.Context) (agent.Observation, error) { return u.observeStep(ctx, step) }
-	}
-	return s
-}
-
-func (u *update) runStep(ctx context.Context, step redfish.Step, round int, mayRepeat, last bool) error {
-	if skip := u.skipActivation(round); skip != nil {
-		return skip
-	}
-	err := u.c.RunStep(ctx, step, &u.state.Activation)
-	if mayRepeat && errors.Is(err, redfish.ErrPowerState) {
-		u.t.Logger().Warn("host did not come on, another round follows", "op", string(step), "err", err)
-		u.state.SecondRound = true
-		return u.t.Save(ctx, u.state)
-	}
-	if err != nil {
-		return fail(phaseActivation, "", uncertain(err))
-	}
-	u.state.Activated = u.state.Activated || last
-	return u.t.Set(u.state)
-}
-
-// skipActivation says why a step has nothing to do.
-func (u *update) skipActivation(round int) error {
-	if !u.applied() {
-		return agent.Skip("nothing was installed")
-	}
-	if round > 1 && !u.state.SecondRound {
-		return agent.Skip("the host came on in the first round")
-	}
-	return nil
-}
-
-// prepareStep reads what is needed to tell later whether the step has happened,
-// before the intent is recorded.
-func (u *update) prepareStep(ctx context.Context, step redfish.Step, round int) error {
-	if skip := u.skipActivation(round); skip != nil {
-		return skip
-	}
-	u.state.Activation = redfish.ActivationState{}
-	if err := u.c.PrepareStep(ctx, step, &u.state.Activation); err != nil {
-		return fail(phaseActivation, "", err)
-	}
-	return u.t.Set(u.state)
-}
-
-// observeStep: a restart of the manager proves that the step has happened, and
-// a manager that tells its restarts proves that it has not.
-func (u *update) observeStep(ctx context.Context, step redfish.Step) (agent.Observation, error) {
-	happened, err := u.c.StepHappened(ctx, step, &u.state.Activation)
-	switch before := u.state.Activation.Manager; {
-	case err != nil:
-		return agent.ObservedUnknown, fail(phaseActivation, "", err)
-	case happened:
-		return agent.ObservedDone, nil
-	case before.LastResetTime != "" || before.UptimeSeconds >= 0:
-		return agent.ObservedNotStarted, nil
-	default:
-		return agent.ObservedUnknown, nil
-	}
-}
-
 // applied reports whether any package was sent.
 func (u *update) applied() bool {
 	for _, s := range u.state.Targets {
@@ -216,25 +118,83 @@ func (u *update) applied() bool {
 	return false
 }
 
-func stepText(s redfish.Step) string {
-	switch s {
-	case redfish.StepForceOff:
-		return "power off the host"
-	case redfish.StepWaitOff, redfish.StepPauseOff:
-		return "wait until the host is off"
-	case redfish.StepAuxCycle:
-		return "AUX power cycle"
-	case redfish.StepAuxSettle, redfish.StepWaitBMC:
-		return "wait for the BMC"
-	case redfish.StepPowerOn:
-		return "power on the host"
-	case redfish.StepWaitOn, redfish.StepKeepOn:
-		return "wait until the host is on"
-	case redfish.StepManagerReset:
-		return "restart the controller"
-	case redfish.StepWaitManager:
-		return "wait for the controller"
-	default:
-		return string(s)
+// beginUpload waits for one of the agent's upload slots.
+func (u *update) beginUpload(ctx context.Context) error {
+	if u.uploading {
+		return nil
+	}
+	select {
+	case u.d.uploads <- struct{}{}:
+		u.uploading = true
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
+
+func (u *update) endUpload() {
+	if u.uploading {
+		u.uploading = false
+		<-u.d.uploads
+	}
+}
+
+// packageLabel stands for a package that finds its components itself.
+const packageLabel = "package-derived"
+
+// pkgStages are the stages of one package of an update.
+type pkgStages struct {
+	u      *update
+	i, n   int
+	target *rackbusv1.FirmwareUpdateTarget
+	label  string
+}
+
+func (u *update) pkg(i int) *pkgStages {
+	targets := u.cmd.GetTargets()
+	label := targets[i].GetComponent()
+	if label == "" {
+		label = packageLabel
+	}
+	return &pkgStages{u: u, i: i, n: len(targets), target: targets[i], label: label}
+}
+
+func (p *pkgStages) stages() []agent.Stage {
+	t := p.u.d.opts.Timing
+	of := fmt.Sprintf("target %d/%d: %s", p.i+1, p.n, p.label)
+	return []agent.Stage{
+		{
+			Name: p.name("check"), Description: "Checking the node for " + of,
+			Resume: agent.Repeatable, Interruptible: true, Run: p.working(p.check),
+			Attempts: checkAttempts, Pause: t.TaskPoll.Interval,
+		}, {
+			Name: p.name("upload"), Description: "Uploading " + of,
+			Resume: agent.Once, Prepare: p.working(p.prepare), Run: p.working(p.upload), Observe: p.observe,
+			Attempts: t.UploadAttempts, Pause: t.UploadPause,
+		}, {
+			Name: p.name("install"), Description: "Running firmware workflow for target " + p.label,
+			Resume: agent.Resumable, Run: p.working(p.install),
+		},
+	}
+}
+
+// name numbers a stage when there are several packages.
+func (p *pkgStages) name(stage string) string {
+	if p.n == 1 {
+		return stage
+	}
+	return fmt.Sprintf("%s_%d", stage, p.i+1)
+}
+
+// working notes which package a stage is about.
+func (p *pkgStages) working(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p.u.current = p.target
+		return run(ctx)
+	}
+}
+
+func (p *pkgStages) state() *targetState { return &p.u.state.Targets[p.i] }
+
+// save puts the update's state where the next checkpoint takes it from.
+func (p *pkgStages) save() error { return p.u.t.Set(p.u.state) }

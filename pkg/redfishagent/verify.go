@@ -9,17 +9,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/redfish"
-	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
-
-// expected is what the inventory should read once the package is in force, as
-// far as the request or the package tells.
-func expected(profile redfish.Profile, target *rackbusv1.FirmwareUpdateTarget, img *image, inventory []redfish.FirmwareItem) []redfish.ExpectedVersion {
-	if v := target.GetExpectedVersion(); v != "" && target.GetComponent() != "" {
-		return []redfish.ExpectedVersion{{Name: target.GetComponent(), Version: v}}
-	}
-	return packageVersions(profile, target, img, inventory)
-}
 
 // verify compares the versions of all packages after the activation, several
 // times: components come back one after the other.
@@ -51,9 +41,8 @@ func (u *update) verify(ctx context.Context) error {
 }
 
 func (u *update) compare(ctx context.Context, want []redfish.ExpectedVersion) error {
-	inventory, err := u.c.FirmwareInventory(ctx)
-	var partial *redfish.InventoryError
-	if err != nil && !errors.As(err, &partial) {
+	inventory, err := u.inventory(ctx)
+	if err != nil {
 		return err
 	}
 	report := redfish.CompareVersions(want, inventory)
@@ -70,9 +59,5 @@ func (u *update) compare(ctx context.Context, want []redfish.ExpectedVersion) er
 // repeatable: a mismatch may be a component that is not back yet, and a device
 // that does not answer may still be restarting.
 func repeatable(err error) bool {
-	if errors.As(err, new(*redfish.VersionError)) {
-		return true
-	}
-	var device *redfish.Error
-	return errors.As(err, &device) && device.Transient()
+	return errors.As(err, new(*redfish.VersionError)) || transient(err)
 }

@@ -3,7 +3,12 @@
 package api
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/job"
 )
 
 // metrics is what the API tells about its work beyond the gRPC metrics.
@@ -46,4 +51,29 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond)
 	return m
+}
+
+// hashTimer measures how long a firmware file takes to be found and hashed.
+func (m *metrics) hashTimer() *prometheus.Timer { return prometheus.NewTimer(m.hashSecond) }
+
+// leafAdmission counts the outcome of a single job.
+func (m *metrics) leafAdmission(t job.Type, err error) {
+	var refusal *admission.Refusal
+	switch {
+	case err == nil:
+		m.admitted.WithLabelValues(string(t)).Inc()
+	case errors.As(err, &refusal):
+		m.refused.WithLabelValues(string(t), string(refusal.Code)).Inc()
+	}
+}
+
+// batchAdmission counts the outcomes of a batch.
+func (m *metrics) batchAdmission(t job.Type, res admission.Result) {
+	for i := range res.Nodes {
+		if r := res.Nodes[i].Refusal; r != nil {
+			m.leafAdmission(t, r)
+		} else {
+			m.leafAdmission(t, nil)
+		}
+	}
 }

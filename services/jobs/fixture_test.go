@@ -111,7 +111,11 @@ func (rep *replica) stop(t testing.TB) {
 	}
 }
 
-// await polls until ok, because what is awaited is on the bus, not in memory.
+// pollInterval is the pause between looks at the bus, which tells nobody when
+// what a test waits for has come true.
+const pollInterval = 5 * time.Millisecond
+
+// await looks until ok.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -119,7 +123,7 @@ func (r *rig) await(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("still waiting for: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pollInterval)
 	}
 }
 
@@ -157,7 +161,9 @@ func newID(t testing.TB) job.ID {
 	return id
 }
 
-func ref(rack string, i int) node.Ref { return node.Ref{RackID: rack, NodeID: fmt.Sprintf("node-%d", i)} }
+func ref(rack string, i int) node.Ref {
+	return node.Ref{RackID: rack, NodeID: fmt.Sprintf("node-%d", i)}
+}
 
 // admission builds admission transactions as the API does.
 type admission struct {
@@ -325,7 +331,6 @@ func (r *rig) finished(id job.ID, epoch uint64, state job.State) {
 	e.StartedAt, e.State = e.At, state
 	r.publish(e)
 }
-
 
 // publicEvents returns everything that the public stream holds, in order.
 func (r *rig) publicEvents() []bus.PublicEvent {

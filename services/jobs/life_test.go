@@ -11,6 +11,7 @@ import (
 )
 
 func TestLeafFromAdmissionToEnd(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	at := ref("rack-1", 1)
@@ -33,20 +34,20 @@ func TestLeafFromAdmissionToEnd(t *testing.T) {
 }
 
 func TestBatchFromAdmissionToEnd(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	const n = 500
 	id := r.admission().batch("rack-1", n, false)
-	for i := uint32(1); i <= n; i++ {
-		r.started(id.Child(i), 1)
+	starts, ends := make([]job.Event, n), make([]job.Event, n)
+	for i := range n {
+		rec := r.record(id.Child(uint32(i + 1)))
+		starts[i], ends[i] = said(&rec, job.EventStarted, 1, 1), said(&rec, job.EventFinished, 1, 2)
+		ends[i].State, ends[i].StartedAt = job.StateCompleted, starts[i].At
 	}
-	for i := uint32(1); i <= n; i++ {
-		state := job.StateCompleted
-		if i == 7 {
-			state = job.StateFailed
-		}
-		r.finished(id.Child(i), 1, state)
-	}
+	ends[6].State = job.StateFailed
+	r.publishAll(starts)
+	r.publishAll(ends)
 	parent := r.awaitState(id, job.StatePartiallyFailed)
 	require.Equal(t, "Batch complete: 499/500 succeeded, 1 failed", parent.Description)
 	require.Equal(t, uint32(499), parent.Counts.Completed)

@@ -137,6 +137,7 @@ func runTogether(ctx context.Context, env *process.Env, server *broker.Broker, s
 			cancel()
 		})
 	}
+	env.Started()
 	wg.Wait()
 	return errors.Join(errs...)
 }

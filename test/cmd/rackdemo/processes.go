@@ -135,7 +135,7 @@ func failingTask() string {
 	rule := []map[string]any{{
 		"id": "failing-tray", "device": fmt.Sprintf("compute-%04d", failingTray),
 		"selector": map[string]string{"path": "/redfish/v1/TaskService/Tasks/*", "method": "GET"},
-		"action": map[string]any{"json_merge": map[string]any{
+		"action": map[string]any{"JsonMerge": map[string]any{
 			"TaskState": "Exception", "TaskStatus": "Critical", "PercentComplete": 40,
 			"Messages": []map[string]string{{
 				"MessageId": "Update.1.0.TransferFailed", "MessageSeverity": "Critical",

@@ -64,12 +64,17 @@ func (b *board) put(j *rackbusv1.Job) {
 	}
 }
 
-// ended reports whether all of the given jobs are terminal.
+// ended reports whether the given jobs, and all others seen, are terminal.
 func (b *board) ended(ids ...string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range ids {
-		if b.jobs[id].GetState() < rackbusv1.JobState_JOB_STATE_COMPLETED {
+		if b.jobs[id] == nil {
+			return false
+		}
+	}
+	for _, j := range b.jobs {
+		if j.GetState() < rackbusv1.JobState_JOB_STATE_COMPLETED {
 			return false
 		}
 	}

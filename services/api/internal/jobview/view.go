@@ -71,8 +71,10 @@ type View struct {
 	items    map[job.ID]*item
 	families map[job.ID][]job.ID
 	removals []removal
-	// floor is the revision up to which removals have been forgotten.
+	// floor is the revision up to which removals have been forgotten, lastGone
+	// that of the last removal the bus told of.
 	floor    bus.Revision
+	lastGone bus.Revision
 	round    int
 	current  bool
 	watchers map[*Watcher]struct{}
@@ -122,7 +124,9 @@ func (v *View) apply(u bus.RecordUpdate) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case u.Gone:
+	case u.Gone && u.Revision > v.lastGone:
+		// An earlier one is told again after a reconnect.
+		v.lastGone = u.Revision
 		v.remove(u.Record.ID, u.Revision)
 	case u.Record.Exists():
 		v.put(u)
@@ -158,9 +162,6 @@ func (v *View) put(u bus.RecordUpdate) {
 
 // remove drops a family and remembers that it left.
 func (v *View) remove(id job.ID, revision bus.Revision) {
-	if n := len(v.removals); n > 0 && v.removals[n-1].revision >= revision {
-		return // told again after a reconnect
-	}
 	v.removals = append(v.removals, removal{id, revision, time.Now()})
 	v.forget()
 	members := v.families[id.Parent()]
@@ -204,7 +205,7 @@ func (v *View) sweep() {
 		if !stale {
 			continue
 		}
-		v.remove(family, v.newest()+1)
+		v.remove(family, v.newest())
 	}
 	for _, it := range v.items {
 		it.round = v.round

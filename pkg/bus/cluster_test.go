@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// freePorts finds ports that nobody listens on.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		var lc net.ListenConfig
+		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
+
+// TestClusterKeepsWhatItAcknowledged commits on a cluster of three, one of which
+// goes away in the middle.
+func TestClusterKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	ports := freePorts(t, 3)
+	brokers := make([]*broker.Broker, 3)
+	var urls []string
+	started := make(chan error, 3)
+	for i := range brokers {
+		go func() {
+			var err error
+			brokers[i], err = broker.Start(broker.Options{
+				Name: fmt.Sprintf("n%d", i), StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1,
+				Cluster: &broker.Cluster{Name: "test", Port: ports[i], Peers: ports},
+			})
+			started <- err
+		}()
+	}
+	for range brokers {
+		require.NoError(t, <-started)
+	}
+	for _, b := range brokers {
+		t.Cleanup(b.Close)
+		urls = append(urls, b.URL())
+	}
+	await(t, "the cluster", func() bool {
+		for _, b := range brokers {
+			if b.ClusterReady(3) {
+				return true
+			}
+		}
+		return false
+	})
+	timing := DefaultTiming(3)
+	timing.Request = 2 * time.Second
+	c := open(t, "", func(o *Options) { o.URLs, o.Replicas, o.Timing = urls, 3, timing })
+	require.NoError(t, c.Provision(t.Context()))
+
+	var ids []job.ID
+	var cursor Revision
+	commit := func() {
+		rec := leafRecord(newID(t), fmt.Sprintf("n%d", len(ids)))
+		for {
+			tx := c.Begin()
+			tx.HoldNode(at(rec.NodeID), lockFor(rec.ID), Absent)
+			tx.CreateRecord(&rec)
+			tx.SetCursor(1, uint64(len(ids)+1), cursor)
+			done, err := tx.Commit(t.Context())
+			if err == nil {
+				cursor = done.Last
+				break
+			}
+			require.True(t, errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown), "%v", err)
+			sequence, rev, err := c.Cursor(t.Context(), 1)
+			if err == nil && sequence == uint64(len(ids)+1) {
+				cursor = rev
+				break
+			}
+		}
+		ids = append(ids, rec.ID)
+		// What was written is read at once, wherever it is asked.
+		_, _, err := c.Record(t.Context(), rec.ID)
+		require.True(t, err == nil || errors.Is(err, ErrUnavailable), "%v", err)
+	}
+	for range 20 {
+		commit()
+	}
+	s, err := c.js.Stream(t.Context(), streamState)
+	require.NoError(t, err)
+	leader := s.CachedInfo().Cluster.Leader
+	for _, b := range brokers {
+		if b.Server().Name() == leader {
+			b.Close()
+		}
+	}
+	for range 5 {
+		commit()
+	}
+	found, err := c.Records(t.Context(), ids, cursor)
+	require.NoError(t, err)
+	require.Len(t, found, len(ids))
+	e := event(ids[0], job.EventStarted, 1, 1)
+	require.NoError(t, c.PublishEvent(t.Context(), e))
+	r, err := c.ReadEvents(t.Context(), ids[0].Partition(Partitions), 0)
+	require.NoError(t, err)
+	defer r.Close()
+	got, err := r.Take(<-r.Wait())
+	require.NoError(t, err)
+	require.Equal(t, e.ID, got.ID)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/node"
+)
+
+func TestProvisionCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	c, b := provisioned(t)
+	require.NoError(t, c.Provision(t.Context()))
+	other := open(t, b.URL())
+	require.Error(t, other.Ready())
+	require.NoError(t, other.Verify(t.Context()))
+	require.NoError(t, other.Ready())
+}
+
+// TestProvisionNamesEveryDifference changes streams and a consumer as an
+// operator might, and expects that nothing is changed back.
+func TestProvisionNamesEveryDifference(t *testing.T) {
+	t.Parallel()
+	c, b := provisioned(t)
+	js := rawJetStream(t, b.URL())
+	change := func(name string, do func(*jetstream.StreamConfig)) {
+		s, err := js.Stream(t.Context(), name)
+		require.NoError(t, err)
+		cfg := s.CachedInfo().Config
+		do(&cfg)
+		_, err = js.UpdateStream(t.Context(), cfg)
+		require.NoError(t, err)
+	}
+	change(streamState, func(s *jetstream.StreamConfig) { s.MaxBytes = 1 << 20 })
+	change(streamEvents, func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour; s.Duplicates = time.Minute })
+	cons, err := js.Consumer(t.Context(), streamState, commandConsumer(node.FamilyCompute))
+	require.NoError(t, err)
+	cfg := cons.CachedInfo().Config
+	cfg.MaxAckPending = 1000
+	_, err = js.UpdateConsumer(t.Context(), streamState, cfg)
+	require.NoError(t, err)
+
+	for _, check := range []func(context.Context) error{c.Provision, c.Verify} {
+		err = check(t.Context())
+		require.ErrorIs(t, err, ErrMisconfigured)
+		for _, text := range []string{
+			"stream KV_rb: max_bytes is 1048576, needed is -1",
+			"stream RB_EVT: max_age is 1h0m0s, needed is 168h0m0s",
+			"stream RB_EVT: duplicate_window is 1m0s, needed is 10m0s",
+			"consumer agent-compute: max_ack_pending is 1000, needed is 20000",
+		} {
+			require.ErrorContains(t, err, text)
+		}
+	}
+	s, err := js.Stream(t.Context(), streamState)
+	require.NoError(t, err)
+	require.Equal(t, int64(1<<20), s.CachedInfo().Config.MaxBytes)
+}
+
+func TestVerifyWaitsUntilAnotherProcessHasProvisioned(t *testing.T) {
+	t.Parallel()
+	b := startBroker(t)
+	api, jobs := open(t, b.URL()), open(t, b.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	verified := make(chan error, 1)
+	go func() { verified <- api.Verify(ctx) }()
+	require.NoError(t, jobs.Provision(ctx))
+	require.NoError(t, <-verified)
+}
+
+func TestProvisionWaitsForTheBroker(t *testing.T) {
+	t.Parallel()
+	c := open(t, "nats://127.0.0.1:1")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Provision(ctx), context.DeadlineExceeded)
+}
+
+func TestCheckServerVersion(t *testing.T) {
+	for version, ok := range map[string]bool{
+		"2.15.0": true, "2.15.2": true, "2.16.0-RC.1": true, "3.0.0": true, "2.14.9": false, "2.9.25": false, "1.99.0": false, "x": false,
+	} {
+		err := checkServerVersion(version)
+		require.Equal(t, ok, err == nil, version)
+		if !ok {
+			require.ErrorIs(t, err, ErrServerVersion)
+		}
+	}
+}

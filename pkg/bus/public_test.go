@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+func transition(id job.ID, n uint64, from, to rackbusv1.JobState) *rackbusv1.JobTransition {
+	return &rackbusv1.JobTransition{
+		JobId: id.String(), RackId: "rack 1", NodeId: "node-1", Type: "firmware_update", From: from, To: to, N: n,
+		Description: "words", At: timestamppb.New(time.Unix(100, 0)),
+	}
+}
+
+// TestOutboxIsPublishedOnceAndInOrder publishes what two commits have left, one
+// of them for the second time.
+func TestOutboxIsPublishedOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	c, b := provisioned(t)
+	a, other := newID(t), newID(t)
+	first := []*rackbusv1.JobTransition{
+		transition(a, 1, rackbusv1.JobState_JOB_STATE_UNSPECIFIED, rackbusv1.JobState_JOB_STATE_QUEUED),
+		transition(a, 2, rackbusv1.JobState_JOB_STATE_QUEUED, rackbusv1.JobState_JOB_STATE_RUNNING),
+	}
+	failed := transition(a, 3, rackbusv1.JobState_JOB_STATE_RUNNING, rackbusv1.JobState_JOB_STATE_FAILED)
+	failed.Failure = job.FailureToProto(&job.Failure{
+		Code: job.CodeUnauthenticated, FailureCode: job.FailureBMCAuthFailed, Message: "no", Phase: "login",
+		Device: &job.DeviceAnswer{MessageID: "Base.1.0.NoSession"},
+	})
+	second := []*rackbusv1.JobTransition{
+		failed, transition(other, 1, rackbusv1.JobState_JOB_STATE_UNSPECIFIED, rackbusv1.JobState_JOB_STATE_QUEUED),
+	}
+	tx := c.Begin()
+	tx.PutOutbox(1, 10, first)
+	tx.SetCursor(1, 10, Absent)
+	done, err := tx.Commit(t.Context())
+	require.NoError(t, err)
+	tx = c.Begin()
+	tx.PutOutbox(1, 20, second)
+	tx.SetCursor(1, 20, done.Last)
+	_, err = tx.Commit(t.Context())
+	require.NoError(t, err)
+
+	// A publisher that dies after its first message leaves a part behind.
+	m, err := publicMessage(first[0])
+	require.NoError(t, err)
+	_, err = c.publish(t.Context(), m)
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, c.PublishOutbox(t.Context(), 1))
+	}
+	require.NoError(t, c.PublishTransitions(t.Context(), second, done.Last+1), "a zombie repeats it")
+
+	events, subjects := publicEvents(t, rawJetStream(t, b.URL()))
+	var got []string
+	for _, e := range events {
+		got = append(got, fmt.Sprintf("%s %d %s>%s", e.JobID, e.N, e.From, e.State))
+	}
+	require.Equal(t, []string{
+		a.String() + " 1 >queued", a.String() + " 2 queued>running", a.String() + " 3 running>failed", other.String() + " 1 >queued",
+	}, got)
+	require.Equal(t, "rackbus.events.rack=201.node-1."+a.String()+".firmware_update.failed", subjects[2])
+	require.Equal(t, &PublicFailure{
+		ErrorCode: "Unauthenticated", FailureCode: "BMC_AUTH_FAILED", Message: "no", Phase: "login", MessageID: "Base.1.0.NoSession",
+	}, events[2].Failure)
+	left, err := c.countSubjects(t.Context(), streamState, subjOutPrefix+">")
+	require.NoError(t, err)
+	require.Zero(t, left)
+}
+
+func publicEvents(t *testing.T, js jetstream.JetStream) (events []PublicEvent, subjects []string) {
+	t.Helper()
+	cons, err := js.OrderedConsumer(t.Context(), streamPublic, jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	info, err := cons.Info(t.Context())
+	require.NoError(t, err)
+	it, err := cons.Messages()
+	require.NoError(t, err)
+	defer it.Stop()
+	for range info.NumPending {
+		m, err := it.Next()
+		require.NoError(t, err)
+		var e PublicEvent
+		require.NoError(t, json.Unmarshal(m.Data(), &e))
+		require.Equal(t, fmt.Sprintf("%s:%d", e.JobID, e.N), m.Headers().Get("ce-id"))
+		require.Equal(t, "1.0", m.Headers().Get("ce-specversion"))
+		events, subjects = append(events, e), append(subjects, m.Subject())
+	}
+	return events, subjects
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTimers(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	past, replaced, failing := newID(t), newID(t), newID(t)
+	fired := make(chan Timer, 10)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	refused := false
+	go func() {
+		done <- c.HandleTimers(ctx, func(_ context.Context, tm Timer) error {
+			if tm.ID == failing && !refused {
+				refused = true
+				return errors.New("not now")
+			}
+			fired <- tm
+			return nil
+		})
+	}()
+	require.NoError(t, c.ArmTimer(t.Context(), TimerCancel, past, time.Now().Add(-time.Minute)))
+	require.Equal(t, Timer{TimerCancel, past}, <-fired, "a moment that is over is now")
+
+	armed := time.Now()
+	require.NoError(t, c.ArmTimer(t.Context(), TimerDeadline, replaced, armed.Add(300*time.Millisecond)))
+	require.NoError(t, c.ArmTimer(t.Context(), TimerDeadline, replaced, armed.Add(1200*time.Millisecond)))
+	require.Equal(t, Timer{TimerDeadline, replaced}, <-fired)
+	require.GreaterOrEqual(t, time.Since(armed), 1200*time.Millisecond)
+
+	require.NoError(t, c.ArmTimer(t.Context(), TimerReap, failing, time.Now()))
+	require.Equal(t, Timer{TimerReap, failing}, <-fired)
+	require.True(t, refused, "a timer whose handler failed fires again")
+
+	stop()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(time.Second):
+		t.Fatal("timers do not stop at once")
+	}
+	require.Empty(t, fired)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firmware
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf16"
+)
+
+// cursor reads little-endian fields one after the other. After the first error it
+// reads zeros, so that a reader of many fields looks at err once.
+type cursor struct {
+	r      io.Reader
+	offset int64
+	err    error
+}
+
+func (c *cursor) fail(at int64, field string, err error) {
+	if c.err == nil {
+		c.err = &FormatError{Offset: at, Field: field, Err: err}
+	}
+}
+
+func (c *cursor) bytes(field string, n int) []byte {
+	if c.err != nil {
+		return nil
+	}
+	buf := make([]byte, n)
+	read, err := io.ReadFull(c.r, buf)
+	if err != nil {
+		c.fail(c.offset, field, truncated(err))
+		return nil
+	}
+	c.offset += int64(read)
+	return buf
+}
+
+func (c *cursor) skip(field string, n int64) {
+	if c.err != nil {
+		return
+	}
+	skipped, err := io.CopyN(io.Discard, c.r, n)
+	if err != nil {
+		c.fail(c.offset, field, truncated(err))
+	}
+	c.offset += skipped
+}
+
+func truncated(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (c *cursor) u8(field string) uint8 {
+	if b := c.bytes(field, 1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (c *cursor) u16(field string) uint16 {
+	if b := c.bytes(field, 2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (c *cursor) u32(field string) uint32 {
+	if b := c.bytes(field, 4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// text reads a string of one of the string types of DSP0267: 1 ASCII, 2 UTF-8, 3
+// and 4 UTF-16 little-endian, 5 UTF-16 big-endian. Others are read as UTF-8.
+func (c *cursor) text(field string, kind uint8, length int) string {
+	raw := c.bytes(field, length)
+	var order binary.ByteOrder = binary.LittleEndian
+	switch kind {
+	case 5:
+		order = binary.BigEndian
+	case 3, 4:
+	default:
+		return strings.TrimRight(strings.ToValidUTF8(string(raw), "\uFFFD"), "\x00")
+	}
+	units := make([]uint16, 0, len(raw)/2)
+	for i := 0; i+1 < len(raw); i += 2 {
+		units = append(units, order.Uint16(raw[i:]))
+	}
+	return strings.TrimRight(strings.TrimPrefix(string(utf16.Decode(units)), "\uFEFF"), "\x00")
+}
+
+// timestamp reads a timestamp104 of DSP0240: offset in minutes, microseconds,
+// second, minute, hour, day, month, year, resolution.
+func timestamp(b []byte) time.Time {
+	if len(b) != 13 {
+		return time.Time{}
+	}
+	zone := int(int16(binary.LittleEndian.Uint16(b)))
+	micros := int(b[2]) | int(b[3])<<8 | int(b[4])<<16
+	year, month, day := int(binary.LittleEndian.Uint16(b[10:])), int(b[9]), int(b[8])
+	hour, minute, second := int(b[7]), int(b[6]), int(b[5])
+	if year == 0 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60 || micros > 999_999 {
+		return time.Time{}
+	}
+	at := time.Date(year, time.Month(month), day, hour, minute, second, micros*1000, time.UTC)
+	return at.Add(-time.Duration(zone) * time.Minute)
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agenttest runs agents of Redfish devices against an embedded broker,
+// with the test in the role of the API and of the jobs service.
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/pkg/redfishagent"
+	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/secret"
+)
+
+// Patience bounds every wait for something that must happen.
+const Patience = 30 * time.Second
+
+// Rig is a broker and what the API holds of it.
+type Rig struct {
+	T      testing.TB
+	Family node.Family
+	Conn   *bus.Conn
+	// FirmwareDir is where agents look for images.
+	FirmwareDir string
+
+	broker *broker.Broker
+	sealer *seal.Sealer
+	seed   secret.Value
+	log    *slog.Logger
+}
+
+// New starts a broker. Set RACKBUS_TEST_LOG to see the logs.
+func New(t testing.TB, family node.Family) *Rig {
+	t.Helper()
+	seed, public, err := seal.GenerateFamilyKey()
+	require.NoError(t, err)
+	sealer, err := seal.NewSealer(seal.PublicKeys{family: {public}})
+	require.NoError(t, err)
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	r := &Rig{
+		T: t, Family: family, FirmwareDir: t.TempDir(), broker: b, sealer: sealer, seed: seed,
+		log: slog.New(slog.DiscardHandler),
+	}
+	if os.Getenv("RACKBUS_TEST_LOG") != "" {
+		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	r.Conn = r.connect("test")
+	t.Cleanup(r.Conn.Close)
+	require.NoError(t, r.Conn.Provision(t.Context()))
+	return r
+}
+
+// busTiming are leases short enough for tests of takeovers.
+func busTiming() bus.Timing {
+	t := bus.DefaultTiming(1)
+	t.SessionTTL, t.SessionRenew, t.SessionMargin = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	t.AckWait, t.WorkInterval, t.NakBusy = time.Second, 300*time.Millisecond, 200*time.Millisecond
+	return t
+}
+
+func (r *Rig) connect(role string) *bus.Conn {
+	r.T.Helper()
+	c, err := bus.Connect(bus.Options{
+		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: busTiming(), Logger: r.log,
+	})
+	require.NoError(r.T, err)
+	return c
+}
+
+// Timing has every wait of the workflows scaled down to milliseconds.
+func Timing() redfishagent.Timing {
+	const tick = 10 * time.Millisecond
+	return redfishagent.Timing{
+		Redfish: redfish.Timing{
+			Request: 5 * time.Second, Collection: 5 * time.Second,
+			UploadStall: 5 * time.Second, UploadAnswer: 5 * time.Second,
+			PowerOnConflictInterval: tick, DeviceInfo: 5 * time.Second,
+			InventoryInterval: tick, BackgroundCopyLimit: 300 * time.Millisecond, BackgroundCopyInterval: tick,
+			ReadyReads: 2, ReadyInterval: tick, ReadyLimit: 2 * time.Second,
+			StepInterval: 2 * tick, PowerPoll: tick, PowerOffLimit: 300 * time.Millisecond, PowerOffSettle: 2 * tick,
+			AuxSettle: 200 * time.Millisecond, PowerOnLimit: 300 * time.Millisecond,
+			PowerOnLongLimit: 500 * time.Millisecond, PowerOnRepeat: 50 * time.Millisecond,
+			BMCProbe: tick, BMCLimit: 3 * time.Second,
+			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
+			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
+		},
+		TaskPoll: redfish.PollOptions{
+			Interval: tick, Limit: 5 * time.Second, Tolerance: 2 * time.Second,
+			NotFoundRetries: 3, NotFoundInterval: tick, SuspendedGrace: 100 * time.Millisecond,
+		},
+		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
+		UntrackedLimit: time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
+		UploadSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond,
+	}
+}
+
+// AgentOptions are what tests vary of an agent.
+type AgentOptions struct {
+	Timing     redfishagent.Timing
+	Failpoints *failpoint.Points
+	// DrainTimeout and CutTimeout of the agent.
+	DrainTimeout time.Duration
+	MaxUploads   int
+}
+
+// Agent is a running agent with a connection of its own.
+type Agent struct {
+	r    *Rig
+	conn *bus.Conn
+	pool *redfish.Pool
+	stop context.CancelFunc
+	done chan error
+	// dead is closed when the process counts as killed.
+	dead chan struct{}
+}
+
+// Start runs an agent until the test ends.
+func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
+	r.T.Helper()
+	o := AgentOptions{Timing: Timing(), DrainTimeout: 10 * time.Second}
+	for _, c := range change {
+		c(&o)
+	}
+	opener, err := seal.NewOpener([]secret.Value{secret.New(r.seed.Reveal())}, seal.OpenerOptions{})
+	require.NoError(r.T, err)
+	a := &Agent{
+		r: r, conn: r.connect("agent-" + string(r.Family)), pool: redfish.NewPool(redfish.PoolOptions{}),
+		done: make(chan error, 1), dead: make(chan struct{}),
+	}
+	devices := redfishagent.New(redfishagent.Options{
+		Pool: a.pool, FirmwareDir: r.FirmwareDir, Timing: o.Timing, Version: "0.0.0", MaxUploads: o.MaxUploads,
+	})
+	run, err := agent.New(agent.Options{
+		Conn: a.conn, Family: r.Family, Instance: "agent", Opener: opener,
+		Handlers: devices.Handlers(), Queries: devices.Queries(),
+		ProgressInterval: 20 * time.Millisecond, ParentPause: 20 * time.Millisecond,
+		DrainTimeout: o.DrainTimeout, CutTimeout: 5 * time.Second, Failpoints: o.Failpoints, Logger: r.log,
+	})
+	require.NoError(r.T, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.T.Context()))
+	a.stop = cancel
+	go func() { a.done <- run.Run(ctx) }()
+	r.T.Cleanup(a.end)
+	r.await("the agent to be ready", func() bool { return run.Ready() == nil })
+	return a
+}
+
+// Stop drains the agent and waits for its end.
+func (a *Agent) Stop() {
+	a.r.T.Helper()
+	a.stop()
+	select {
+	case err := <-a.done:
+		require.NoError(a.r.T, err)
+		a.done <- nil
+	case <-time.After(Patience):
+		a.r.T.Fatal("the agent does not stop")
+	}
+}
+
+// Kill cuts the agent from the bus without any clean-up, as a kill of its
+// process does. It does not wait.
+func (a *Agent) Kill() {
+	select {
+	case <-a.dead:
+		return
+	default:
+		close(a.dead)
+	}
+	a.stop()
+	go a.conn.Close()
+}
+
+// Dead is closed when the agent was killed.
+func (a *Agent) Dead() <-chan struct{} { return a.dead }
+
+func (a *Agent) end() {
+	a.stop()
+	select {
+	case <-a.done:
+	case <-time.After(Patience):
+		a.r.T.Error("the agent does not end")
+	}
+	a.conn.Close()
+	a.pool.Close()
+}
+
+// errKilled is what a killed agent's workflow gets.
+var errKilled = errors.New("killed by the test")
+
+// StartDoomed runs an agent that is killed the n-th time it reaches a failpoint.
+func (r *Rig) StartDoomed(point string, n int, change ...func(*AgentOptions)) *Agent {
+	r.T.Helper()
+	points := &failpoint.Points{}
+	var a *Agent
+	points.Arm(point, n, func() error {
+		a.Kill()
+		return errKilled
+	})
+	a = r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...)
+	return a
+}
+
+// await polls until ok, because what is awaited is on the bus, not in memory.
+func (r *Rig) await(what string, ok func() bool) {
+	r.T.Helper()
+	deadline := time.Now().Add(Patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.T.Fatalf("still waiting for: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

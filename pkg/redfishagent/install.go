@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfish"
+)
+
+// install waits for the device's task. A task that is gone, or that never was,
+// is judged by the installed version and not by silence.
+func (p *pkgStages) install(ctx context.Context) error {
+	s := p.state()
+	switch {
+	case s.Skipped != "":
+		return agent.Skip(s.Skipped)
+	case s.Untracked:
+		const told = "the device accepted the image without naming a task"
+		return p.judge(ctx, told, p.u.d.opts.Timing.UntrackedLimit)
+	}
+	o := p.u.d.opts.Timing.TaskPoll
+	o.Progress = func(percent int, message string) {
+		text := fmt.Sprintf("Polling firmware task %s for target %s", s.Task, p.label)
+		if message != "" {
+			text += ": " + message
+		}
+		p.u.t.Progress(percent, text)
+	}
+	started := time.Now()
+	result, err := p.u.c.WaitTask(ctx, s.Task, o)
+	if err != nil {
+		return fail(phasePoll, p.label, err)
+	}
+	switch result.Outcome {
+	case redfish.TaskFinished:
+		return p.finish(result.Task.Text)
+	case redfish.TaskGone:
+		p.u.t.Logger().Warn("task of the device is gone, judging by versions", "op", "install", "err", result.Err)
+		return p.judge(ctx, fmt.Sprintf("task %s disappeared", s.Task), p.u.d.opts.Timing.LostTaskWindow)
+	case redfish.TaskLimitPassed:
+		return fail(phasePoll, p.label, fmt.Errorf("polling firmware task %s exceeded timeout of %.0fs, its last state is %s at %d percent: %w",
+			s.Task, time.Since(started).Seconds(), result.Task.State, result.Task.Percent, result.Err))
+	case redfish.TaskEndedBadly:
+		return fail(phasePoll, p.label, result.Err)
+	default:
+		return fail(phasePoll, p.label, fmt.Errorf("task %s ended as %q", s.Task, result.Outcome))
+	}
+}
+
+func (p *pkgStages) finish(summary string) error {
+	s := p.state()
+	s.Done, s.Summary = true, summary
+	return p.save()
+}
+
+// judge waits until the package's versions, or where it names none any change,
+// show in the inventory. told says why the versions have to decide.
+func (p *pkgStages) judge(ctx context.Context, told string, limit time.Duration) error {
+	s := p.state()
+	end := time.Now().Add(limit)
+	for {
+		inventory, err := p.u.inventory(ctx)
+		if err != nil && (!transient(err) || !time.Now().Before(end)) {
+			return fail(phasePoll, p.label, err)
+		}
+		report := redfish.CompareVersions(s.Expected, inventory)
+		unknown := report.Status == redfish.VersionUnverified
+		switch {
+		case err != nil:
+		case report.Status == redfish.VersionMatched, unknown && changed(s.VersionsBefore, inventory):
+			return p.finish(told + "; the new version is installed")
+		case !time.Now().Before(end):
+			return p.taskLost(told, report)
+		}
+		p.u.t.Progress(0, "Waiting for the new version of target "+p.label)
+		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *pkgStages) taskLost(told string, report redfish.VersionReport) error {
+	text := "no version has changed"
+	if err := report.Err(); err != nil {
+		text = "the old version is still installed: " + err.Error()
+	}
+	f := agent.Fail(job.FailureTaskLost, phasePoll, "Poll failed for target "+p.label+": "+told+", and "+text, nil)
+	f.Failure.Code = job.CodeOther
+	return f
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfishagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/redfish"
+)
+
+// prepare waits until it is the package's turn and the device takes updates,
+// and notes what the device knows before the upload.
+func (p *pkgStages) prepare(ctx context.Context) error {
+	s := p.state()
+	if s.Skipped != "" {
+		return agent.Skip(s.Skipped)
+	}
+	if err := p.u.beginUpload(ctx); err != nil {
+		return err
+	}
+	if err := p.note(ctx); err != nil {
+		return fail(phaseUpdate, p.label, err)
+	}
+	return p.save()
+}
+
+func (p *pkgStages) note(ctx context.Context) error {
+	c, s := p.u.c, p.state()
+	if err := c.WaitReady(ctx); err != nil {
+		return err
+	}
+	tasks, err := c.Tasks(ctx)
+	if err != nil {
+		return err
+	}
+	s.TasksBefore = s.TasksBefore[:0]
+	for _, t := range tasks {
+		s.TasksBefore = append(s.TasksBefore, t.URI)
+	}
+	if c.Profile().ApplyTime != "" {
+		if s.HandoffsBefore, err = c.HandoffTasks(ctx); err != nil {
+			return err
+		}
+	}
+	s.Manager = redfish.ActivationState{}
+	if err := c.PrepareStep(ctx, redfish.StepManagerReset, &s.Manager); err != nil {
+		// It is one proof less, no more.
+		p.u.t.Logger().Info("manager not read before the upload", "op", "upload", "err", err)
+	}
+	return nil
+}
+
+// upload sends the package. The result is the device's task.
+func (p *pkgStages) upload(ctx context.Context) error {
+	defer p.u.endUpload()
+	if err := p.u.beginUpload(ctx); err != nil {
+		return err
+	}
+	img, err := p.u.d.images.open(ctx, p.target)
+	if err != nil {
+		return err
+	}
+	defer img.Close() //nolint:errcheck // only read
+	s := p.state()
+	result, err := p.send(ctx, img)
+	switch {
+	case err == nil:
+		s.Task = result.Task
+	case errors.Is(err, redfish.ErrAcceptedWithoutTask):
+		if s.Task, err = p.adopt(ctx); err != nil {
+			return fail(phaseUpdate, p.label, err)
+		}
+		s.Untracked = s.Task.IsZero()
+	case nothingToDo(err):
+		s.Skipped = "the device has this version already: " + err.Error()
+		return agent.Skip(s.Skipped)
+	default:
+		if err := p.handedOver(ctx, err); err != nil {
+			return fail(phaseUpdate, p.label, err)
+		}
+	}
+	s.Uploaded = true
+	if err := p.u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
+		return err
+	}
+	return p.save()
+}
+
+func (p *pkgStages) send(ctx context.Context, img *image) (redfish.UploadResult, error) {
+	c := p.u.c
+	service, err := c.UpdateService(ctx)
+	if err != nil {
+		return redfish.UploadResult{}, err
+	}
+	if c.Profile().ApplyTime != "" {
+		if err := c.SetApplyTime(ctx, redfish.ShelfApplyTime); err != nil {
+			return redfish.UploadResult{}, fmt.Errorf("set the apply time: %w", err)
+		}
+	}
+	targets := c.Profile().UpdateTargets(p.target.GetComponent(), img.name)
+	if p.target.GetComponent() == "" && p.state().HMC && c.Profile().HMCTarget != "" {
+		targets = []string{c.Profile().HMCTarget}
+	}
+	return c.Upload(ctx, service, redfish.UploadRequest{
+		File: img, Size: img.size, Name: img.name, Targets: targets, ForceUpdate: p.u.cmd.GetForce(),
+		Progress: func(sent, total int64) {
+			if total > 0 {
+				p.u.t.Progress(int(100*sent/total), fmt.Sprintf("Uploading target %d/%d: %s", p.i+1, p.n, p.label))
+			}
+		},
+	})
+}
+
+// handedOver: a shelf controller may fail the upload that it hands over to its
+// reset; the new handoff task then is the update's. Any other failure is told as
+// one that is unknown, that a later try may cure, or that stands.
+func (p *pkgStages) handedOver(ctx context.Context, err error) error {
+	var device *redfish.Error
+	if p.u.c.Profile().ApplyTime == "" || !errors.As(err, &device) || device.Status < http.StatusInternalServerError {
+		return tryAgain(err)
+	}
+	s := p.state()
+	after, listErr := p.u.c.HandoffTasks(ctx)
+	if task, ok := redfish.NewHandoff(s.HandoffsBefore, after); ok && listErr == nil {
+		p.u.t.Logger().Info("upload failed, its handoff task is followed", "op", "upload", "task", task.String(), "err", err)
+		s.Task = task
+		return nil
+	}
+	return tryAgain(err)
+}
+
+// tryAgain tells a failed upload that is worth another try, because the device
+// was not ready or never got the image, from one whose outcome is unknown.
+func tryAgain(err error) error {
+	var device *redfish.Error
+	if errors.As(err, &device) && !device.OutcomeUnknown() {
+		return again(err)
+	}
+	return uncertain(err)
+}
+
+// nothingToDo recognises the refusal of an image that is installed already.
+func nothingToDo(err error) bool {
+	var device *redfish.Error
+	return errors.As(err, &device) && device.Status >= 400 && device.Status < 500 &&
+		strings.HasSuffix(device.MessageID, "AlreadyExists")
+}
+
+// adopt waits for the task of an upload that the device has accepted without
+// naming one; the zero task says that none came.
+func (p *pkgStages) adopt(ctx context.Context) (redfish.TaskRef, error) {
+	end := time.Now().Add(p.u.d.opts.Timing.UploadSettle)
+	for {
+		tasks, err := p.u.c.Tasks(ctx)
+		if err != nil && !transient(err) {
+			return redfish.TaskRef{}, err
+		}
+		if task, found := p.newTask(tasks); found {
+			p.u.t.Logger().Info("task of the upload found", "op", "upload", "task", task.String())
+			return task, nil
+		}
+		if !time.Now().Before(end) {
+			return redfish.TaskRef{}, nil
+		}
+		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
+			return redfish.TaskRef{}, err
+		}
+	}
+}
+
+// newTask finds the task that was not there before the upload, on the controller
+// that installs the package. Ids are numbered upwards, so the latest one wins.
+func (p *pkgStages) newTask(after []redfish.TaskRef) (redfish.TaskRef, bool) {
+	known := make(map[string]bool, len(p.state().TasksBefore))
+	for _, uri := range p.state().TasksBefore {
+		known[uri] = true
+	}
+	var found redfish.TaskRef
+	for _, t := range after {
+		if known[t.URI] || p.u.c.Profile().Kind == redfish.KindCompute && t.IsHMC() != p.state().HMC {
+			continue
+		}
+		if len(t.ID) > len(found.ID) || len(t.ID) == len(found.ID) && t.ID > found.ID {
+			found = t
+		}
+	}
+	return found, !found.IsZero()
+}
+
+// observe looks for what an interrupted upload has left on the device: a task
+// that was not there before, or the package's versions.
+func (p *pkgStages) observe(ctx context.Context) (agent.Observation, error) {
+	p.u.current = p.target
+	s := p.state()
+	if err := p.u.c.WaitReady(ctx); err != nil {
+		return agent.ObservedUnknown, fail(phaseUpdate, p.label, err)
+	}
+	task, err := p.adopt(ctx)
+	if err != nil {
+		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
+	}
+	if !task.IsZero() {
+		s.Task, s.Uploaded = task, true
+		return agent.ObservedDone, p.save()
+	}
+	inventory, err := p.u.inventory(ctx)
+	if err != nil {
+		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
+	}
+	if changed(s.VersionsBefore, inventory) {
+		if redfish.CompareVersions(s.Expected, inventory).Status != redfish.VersionMatched {
+			return agent.ObservedUnknown, nil
+		}
+		s.Untracked, s.Uploaded = true, true
+		return agent.ObservedDone, p.save()
+	}
+	forgotten, err := p.mayHaveForgotten(ctx)
+	if err != nil {
+		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
+	}
+	if forgotten {
+		return agent.ObservedUnknown, nil
+	}
+	return agent.ObservedNotStarted, nil
+}
+
+// mayHaveForgotten reports whether the device has lost tasks or was restarted
+// since the upload began, so that a missing task proves nothing.
+func (p *pkgStages) mayHaveForgotten(ctx context.Context) (bool, error) {
+	s := p.state()
+	tasks, err := p.u.c.Tasks(ctx)
+	if err != nil {
+		return false, err
+	}
+	present := make(map[string]bool, len(tasks))
+	for _, t := range tasks {
+		present[t.URI] = true
+	}
+	for _, uri := range s.TasksBefore {
+		if !present[uri] {
+			return true, nil
+		}
+	}
+	if s.Manager.Manager == nil {
+		return false, nil
+	}
+	return p.u.c.StepHappened(ctx, redfish.StepManagerReset, &s.Manager)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/proto/rackmanager"
+)
+
+// limitOf is the limit of a query by family.
+type limitOf func(node.Family) time.Duration
+
+func (s *Server) powerLimit(node.Family) time.Duration { return s.opts.Timing.PowerLimit }
+
+func (s *Server) inventoryLimit(node.Family) time.Duration { return s.opts.Timing.InventoryLimit }
+
+func (s *Server) deviceInfoLimit(f node.Family) time.Duration {
+	if f == node.FamilySwitch {
+		return s.opts.Timing.DeviceInfoLimitSwitch
+	}
+	return s.opts.Timing.DeviceInfoLimitCompute
+}
+
+// lockTries bounds the races of one operation for a node's lock.
+const lockTries = 5
+
+// hold is one synchronous change of power and what it keeps others from doing.
+type hold struct {
+	s        *Server
+	op       string
+	deadline time.Time
+}
+
+// newHold fixes the deadline of a change: the caller's, or one from the limit.
+func (s *Server) newHold(ctx context.Context, op string, limit time.Duration) *hold {
+	h := &hold{s: s, op: "power operation " + op, deadline: time.Now().Add(limit)}
+	if d, ok := ctx.Deadline(); ok && d.Before(h.deadline) {
+		h.deadline = d
+	}
+	return h
+}
+
+// ttl is when the broker drops what nobody has released.
+func (h *hold) ttl() time.Duration { return time.Until(h.deadline) + h.s.opts.Timing.LockMargin }
+
+// takeRack takes the rack's power guard. ErrConflict says that another operation
+// has it.
+func (h *hold) takeRack(ctx context.Context, rackID string) (bus.Revision, error) {
+	var rev bus.Revision
+	holder := rand.Text() // recognises an earlier try whose answer was lost
+	err := h.s.ride(ctx, func(ctx context.Context) (err error) {
+		rev, err = h.s.opts.Conn.TakeRackPower(ctx, rackID, &rackbusv1.RackPower{
+			V: 1, Holder: holder, Operation: h.op, Deadline: timestamppb.New(h.deadline),
+		}, h.ttl())
+		return err
+	})
+	return rev, err
+}
+
+func (h *hold) releaseRack(ctx context.Context, guard bus.Revision) {
+	ctx = context.WithoutCancel(ctx)
+	err := h.s.ride(ctx, func(ctx context.Context) error { return h.s.opts.Conn.ReleaseRackPower(ctx, guard) })
+	if err != nil {
+		h.s.log.WarnContext(ctx, "rack power guard not released; it expires", "op", h.op, "err", err)
+	}
+}
+
+// change locks the node, asks the agent, and unlocks the node unless the agent
+// may still be at work: then the lock stays until the deadline, past which no
+// agent sends. A caller that goes away does not cut the change, whose outcome
+// would be unknown then.
+func (h *hold) change(ctx context.Context, target *rackbusv1.NodeTarget, op rackmanager.PowerOperation) outcome {
+	ref := node.Ref{RackID: target.GetRackId(), NodeID: target.GetNodeId()}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), h.deadline)
+	defer cancel()
+	held, err := h.lock(ctx, ref)
+	if err != nil {
+		return outcome{err: err, answered: true}
+	}
+	out := h.s.ask(ctx, query{op: opPowerSet, target: target, limit: time.Until(h.deadline), power: int32(op)})
+	if out.answered {
+		h.unlock(ctx, ref, held)
+	}
+	return out
+}
+
+// lock takes the node. Errors are for the caller.
+func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
+	var rev bus.Revision
+	err := h.s.ride(ctx, func(ctx context.Context) (err error) {
+		for range lockTries {
+			lock, err := h.s.opts.Conn.Lock(ctx, ref)
+			if err != nil {
+				return err
+			}
+			if text := busyText(ref, lock); text != "" {
+				return busyError(text)
+			}
+			rev, err = h.s.opts.Conn.HoldSync(ctx, ref, &rackbusv1.NodeLock{
+				V: 1, Operation: h.op, Since: timestamppb.Now(), Deadline: timestamppb.New(h.deadline),
+			}, lock.Revision, h.ttl())
+			if !errors.Is(err, bus.ErrConflict) {
+				return err
+			}
+		}
+		return bus.ErrConflict
+	})
+	var busy busyError
+	switch {
+	case err == nil, errors.As(err, &busy):
+		return rev, err
+	case errors.Is(err, bus.ErrConflict):
+		return 0, errors.New("others keep taking the node; try again")
+	}
+	h.s.log.WarnContext(ctx, "node not locked", "rack", ref.RackID, "node", ref.NodeID, "op", h.op, "err", err)
+	return 0, errors.New(textUnavailable)
+}
+
+func (h *hold) unlock(ctx context.Context, ref node.Ref, held bus.Revision) {
+	ctx = context.WithoutCancel(ctx)
+	err := h.s.ride(ctx, func(ctx context.Context) error { return h.s.opts.Conn.ReleaseSync(ctx, ref, held) })
+	if err != nil {
+		h.s.log.WarnContext(ctx, "node not unlocked; the lock expires",
+			"rack", ref.RackID, "node", ref.NodeID, "op", h.op, "err", err)
+	}
+}
+
+// busyError says what holds a node.
+type busyError string
+
+func (e busyError) Error() string { return string(e) }
+
+func busyText(ref node.Ref, lock bus.Lock) string {
+	if r := admission.BusyRefusal(ref, lock, time.Now()); r != nil {
+		return r.Message
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computeagent_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/firmwarepackage"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quick makes everything short enough for a test to wait for.
+var quick = bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 100 * time.Millisecond}
+
+// bench is one simulated tray and a broker.
+type bench struct {
+	*agenttest.Rig
+	t    *testing.T
+	rack *sim.Rack
+	tray *sim.Device
+	node *rackbusv1.NodeTarget
+}
+
+// newBench starts a tray. Agents are started by the tests.
+func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	t.Parallel()
+	o := sim.Options{Compute: 1, Timing: quick}
+	for _, c := range change {
+		c(&o)
+	}
+	rack, err := sim.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rack.Close()) })
+	tray := rack.Devices()[0]
+	b := &bench{Rig: agenttest.New(t, node.FamilyCompute), t: t, rack: rack, tray: tray}
+	b.node = b.target(tray)
+	return b
+}
+
+func (b *bench) target(d *sim.Device) *rackbusv1.NodeTarget {
+	b.t.Helper()
+	return b.Target(agenttest.Device{
+		RackID: b.rack.ID(), NodeID: d.ID(), Type: d.NodeType(), IP: d.IP(), Port: d.Port(),
+		User: d.Username(), Password: d.Password(),
+	})
+}
+
+func gb300(o *sim.Options) { o.ComputeGeneration = sim.GB300 }
+
+// pldm writes a package of one version for the named components.
+func (b *bench) pldm(name, version string, components ...string) *rackbusv1.FirmwareUpdateTarget {
+	b.t.Helper()
+	spec := firmwarepackage.Spec{Version: name}
+	for _, c := range components {
+		spec.Components = append(spec.Components, firmwarepackage.Component{Name: c, Version: version})
+	}
+	content, err := firmwarepackage.Build(spec)
+	require.NoError(b.t, err)
+	return b.File("", name, content)
+}
+
+// raw writes an image that says nothing of itself to the agent.
+func (b *bench) raw(component, name string) *rackbusv1.FirmwareUpdateTarget {
+	b.t.Helper()
+	return b.File(component, name, firmwarepackage.Raw(name, 4096))
+}
+
+func update(targets ...*rackbusv1.FirmwareUpdateTarget) *rackbusv1.FirmwareUpdate {
+	return &rackbusv1.FirmwareUpdate{Targets: targets}
+}
+
+func activated(targets ...*rackbusv1.FirmwareUpdateTarget) *rackbusv1.FirmwareUpdate {
+	return &rackbusv1.FirmwareUpdate{Targets: targets, Activate: true}
+}
+
+// run runs an update to its end.
+func (b *bench) run(u *rackbusv1.FirmwareUpdate) agenttest.Job {
+	b.t.Helper()
+	return b.Await(b.Admit(b.node, u))
+}
+
+// knobs sets what the tray does wrong.
+func (b *bench) knobs(change func(*bmc.Knobs)) { b.tray.UpdateKnobs(change) }
+
+// uploads are the uploads that arrived whole.
+func (b *bench) uploads() []reqlog.Entry {
+	var whole []reqlog.Entry
+	for _, u := range b.rack.Uploads(b.tray.ID()) {
+		if u.Upload.Task != "" {
+			whole = append(whole, u)
+		}
+	}
+	return whole
+}
+
+// posts counts what was sent to an action.
+func (b *bench) posts(path string) int {
+	return len(b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: "**/" + path, Method: "POST"}))
+}
+
+func decode(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+const (
+	hostReset = "ComputerSystem.Reset"
+	auxReset  = "NvidiaChassis.AuxPowerReset"
+)
