@@ -42,6 +42,7 @@ const (
 	codeWrongLastSequence     = 10071
 	codeWrongLastSequenceBusy = 10164 // replicated: a write on the subject is in flight
 	codeMessageNotFound       = 10037
+	codeMessageDeleteFailed   = 10057
 	codeStreamNotFound        = 10059
 	codeConsumerNotFound      = 10014
 	codeBatchIncomplete       = 10176

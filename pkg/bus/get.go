@@ -235,12 +235,23 @@ func setTTL(m *nats.Msg, ttl time.Duration) {
 }
 
 // eraseMessage overwrites and deletes one message of a stream by its sequence.
+// It wraps ErrNotFound when the message is not there any more.
 func (c *Conn) eraseMessage(ctx context.Context, stream string, rev Revision) error {
 	req, err := json.Marshal(map[string]any{"seq": uint64(rev)})
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
-	return c.api(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, req, "erase message")
+	err = c.api(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, req, "erase message")
+	var refused *apiError
+	if !errors.As(err, &refused) || refused.ErrCode != codeMessageDeleteFailed {
+		return err
+	}
+	// The broker has one code for every reason; whether the message is there
+	// tells them apart.
+	if gone := c.api(ctx, "$JS.API.STREAM.MSG.GET."+stream, req, "look up message"); errors.Is(gone, ErrNotFound) {
+		return gone
+	}
+	return err
 }
 
 // purge removes all messages of a stream that match a subject filter.

@@ -88,11 +88,23 @@ func (c *Config) decode(tree map[string]any, faults *Faults) {
 				}
 				walk(path+".", sub)
 			default:
-				faults.unknown(path, known)
+				unknownKeys(path, table[key], known, faults)
 			}
 		}
 	}
 	walk("", tree)
+}
+
+// unknownKeys names every value of an unknown section by its full path.
+func unknownKeys(path string, value any, known []string, faults *Faults) {
+	table, ok := value.(map[string]any)
+	if !ok || len(table) == 0 {
+		faults.unknown(path, known)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		unknownKeys(path+"."+key, table[key], known, faults)
+	}
 }
 
 func decodeValue(path string, raw any, dst reflect.Value, faults *Faults) {

@@ -9,7 +9,9 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -411,4 +413,42 @@ func TestWaitReadyNeedsGoodReadsInARow_E22(t *testing.T) {
 		err := b.client(gb200, defaults).WaitReady(t.Context())
 		require.Equal(t, redfish.CodeTimeout, redfish.CodeOf(err))
 	})
+}
+
+// watchedFile fails the test when it is read after the upload is over.
+type watchedFile struct {
+	over, late atomic.Bool
+}
+
+func (f *watchedFile) ReadAt(p []byte, _ int64) (int, error) {
+	if f.over.Load() {
+		f.late.Store(true)
+	}
+	return len(p), nil
+}
+
+func TestFileIsLeftAloneAfterTheUpload(t *testing.T) {
+	b := newBMC(t)
+	b.updateService(`{"MultipartHttpPushUri":"` + multipartURI + `"}`)
+	c := b.client(gb200)
+	svc, err := c.UpdateService(t.Context())
+	require.NoError(t, err)
+	b.srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusUnauthorized) // without reading the image
+	})
+	for range 20 {
+		file := &watchedFile{}
+		var late atomic.Bool
+		_, err = c.Upload(t.Context(), svc, redfish.UploadRequest{File: file, Size: 16 << 20, Name: "x",
+			Progress: func(int64, int64) {
+				if file.over.Load() {
+					late.Store(true)
+				}
+			}})
+		file.over.Store(true)
+		require.Error(t, err)
+		runtime.Gosched()
+		require.False(t, file.late.Load() || late.Load())
+	}
 }

@@ -29,9 +29,10 @@ func (s settings) toml() string {
 // scale makes the waits for hardware a hundredth of those for real racks.
 const scale = 0.01
 
-// limits for hardware that a loaded test machine needs unscaled.
-func limits() map[string]time.Duration {
+// waits for the simulated hardware, unscaled: limits that a loaded test machine needs, and pauses that it does not.
+func waits() map[string]time.Duration {
 	return map[string]time.Duration{
+		"aux_settle_gb200": 600 * time.Millisecond, "verify_first_delay": 200 * time.Millisecond, "verify_interval": 300 * time.Millisecond,
 		"background_copy_limit": 30 * time.Second, "ready_limit": 30 * time.Second, "task_tolerance": 30 * time.Second,
 		"power_off_wait": 20 * time.Second, "power_on_wait": 20 * time.Second, "power_on_limit": 20 * time.Second,
 		"power_on_repeat": 5 * time.Second, "bmc_return_limit": 30 * time.Second, "manager_lost_limit": 20 * time.Second,
@@ -59,8 +60,8 @@ func (c *Cluster) standard(brokers int) settings {
 	s.text("workflows.firmware_dir", c.FirmwareDir)
 	s.text("logging.log_level", "info")
 	s["logging.enable_timestamps"] = "true"
-	for key, limit := range limits() {
-		s.duration("timing.redfish."+key, time.Duration(float64(limit)/scale))
+	for key, wait := range waits() {
+		s.duration("timing.redfish."+key, time.Duration(float64(wait)/scale))
 	}
 	s.duration("timing.bus.progress_interval", 500*time.Millisecond)
 	s.duration("timing.bus.admit_timeout", 5*time.Second)

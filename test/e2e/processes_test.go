@@ -33,7 +33,7 @@ func TestSeparateProcesses(t *testing.T) {
 		{"update all trays", s.updateAll},
 		{"update by node type", s.updateByType},
 		{"shelf controller", s.updateShelf},
-		//{"up to date", s.upToDate},
+		{"up to date", s.upToDate},
 		{"failing tray", s.failingTray},
 		{"busy node", s.busyNode},
 		{"cancel", s.cancelAtSafePoint},
@@ -192,7 +192,7 @@ func (s *scene) badRequests(t *testing.T) {
 	for _, bad := range []struct{ node, file, says string }{
 		{"compute-0099", "tray-3.fwpkg", "compute-0099"},
 		{"compute-0001", "missing.fwpkg", "missing.fwpkg"},
-		{"compute-0001", "../config.toml", "../config.toml"},
+		{"compute-0001", "../config.toml", "config.toml"},
 	} {
 		out, err := s.UpdateFirmware(ctx, &rackmanager.UpdateFirmwareRequest{RackId: s.gb200.ID(), NodeId: bad.node, Filename: bad.file})
 		told := fmt.Sprint(err, out.GetMessage())
