@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 		{name: "number in a map", content: "[jobs.run_deadline]\nfirmware_update = 4", want: []string{`jobs.run_deadline.firmware_update = 4: must be a duration in quotes, such as "30s"`}},
 
 		{name: "unknown key", content: "[bus]\nulrs = []", want: []string{`bus.ulrs: unknown key, did you mean bus.urls?`}},
-		{name: "unknown section", content: "[metrix]\nport = 1", want: []string{`metrix: unknown key`}},
+		{name: "unknown section", content: "[metrix]\nport = 1", want: []string{`metrix.port: unknown key, did you mean metrics.port?`}},
 		{name: "unknown top key", content: "prot = 1", want: []string{`prot: unknown key, did you mean port?`}},
 		{name: "nothing near", content: "zzzzzzzzzz = 1", want: []string{`zzzzzzzzzz: unknown key`}},
 		{name: "unknown key from the environment", environ: []string{"RACKBUS_BUS__REPLIKAS=3"}, want: []string{`bus.replikas: unknown key, did you mean bus.replicas?`}},
