@@ -437,10 +437,10 @@ func TestFileIsLeftAloneAfterTheUpload(t *testing.T) {
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusUnauthorized) // without reading the image
 	})
-	for range 20 {
+	for range 8 {
 		file := &watchedFile{}
 		var late atomic.Bool
-		_, err = c.Upload(t.Context(), svc, redfish.UploadRequest{File: file, Size: 16 << 20, Name: "x",
+		_, err = c.Upload(t.Context(), svc, redfish.UploadRequest{File: file, Size: 4 << 20, Name: "x",
 			Progress: func(int64, int64) {
 				if file.over.Load() {
 					late.Store(true)

@@ -73,8 +73,7 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 		return agent.Fail(job.FailureUpdateAlreadyRunning, phaseUpdate,
 			fmt.Sprintf("the device already runs an update task: %s (state %s); wait for it or cancel it on the device", task.Ref, task.State), nil)
 	}
-	_, err = c.UpdateService(ctx)
-	return again(err)
+	return c.WaitReady(ctx)
 }
 
 // compare notes the versions before the upload, and whether the package has

@@ -133,7 +133,12 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 		// Not a request, but what it should have brought about, took too long.
 		return fallback, answer
 	}
-	return codeOfDevice(device.Code, fallback), answer
+	code := codeOfDevice(device.Code, fallback)
+	if code == job.FailureBMCUnreachable && device.Status != 0 {
+		// It answered, if only that it cannot.
+		code = job.FailureBMCRefused
+	}
+	return code, answer
 }
 
 // taskAnswer is what the device said of its task.

@@ -4,6 +4,7 @@ package computeagent_test
 
 import (
 	"encoding/json"
+	"flag"
 	"testing"
 	"time"
 
@@ -19,7 +20,16 @@ import (
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for disks and timers, hardly ever for a processor.
+const sideBySide = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // quick makes everything short enough for a test to wait for.
 var quick = bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 100 * time.Millisecond}

@@ -37,7 +37,7 @@ type chaosRun struct {
 // once and in order.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	const families = 24
+	const families = 16
 	r := newRig(t)
 	points := &failpoint.Points{}
 	die := func() error {

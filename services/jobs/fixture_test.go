@@ -247,12 +247,13 @@ func (a admission) batch(rack string, n int, cut bool) job.ID {
 				count++
 				tx.SetCapacity(records+count, rev)
 				tx.CreateRecord(&parent)
-				if !last {
-					tx.ArmTimer(bus.TimerAdmit, id, time.Now().Add(time.Second))
-				}
 			} else {
 				tx.SetCapacity(records+count, rev)
 				a.grow(tx, id, uint32(end), last)
+			}
+			if cut {
+				// Armed anew by every chunk, so that a slow machine is not cut off early.
+				tx.ArmTimer(bus.TimerAdmit, id, time.Now().Add(time.Second))
 			}
 			for i := start; i < end; i++ {
 				rec := job.NewChild(id, uint32(i+1), spec(job.ID{}, ref(rack, i+1), deadline))

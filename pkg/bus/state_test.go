@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+func TestSynchronousOperationHoldsANode(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	op := &rackbusv1.NodeLock{V: 1, Operation: "set_power_state", Deadline: timestamppb.New(time.Now().Add(time.Minute))}
+	rev, err := c.HoldSync(t.Context(), at("n"), op, Absent, time.Minute)
+	require.NoError(t, err)
+	_, err = c.HoldSync(t.Context(), at("n"), op, Absent, time.Minute)
+	require.ErrorIs(t, err, ErrConflict)
+	lock, err := c.Lock(t.Context(), at("n"))
+	require.NoError(t, err)
+	require.False(t, lock.Free(time.Now()))
+	require.True(t, lock.Free(time.Now().Add(2*time.Minute)), "it holds until its deadline")
+	require.Equal(t, "set_power_state", lock.Holder())
+	require.NoError(t, c.ReleaseSync(t.Context(), at("n"), rev))
+	require.NoError(t, c.ReleaseSync(t.Context(), at("n"), rev), "what was taken over is left alone")
+	locks, err := c.Locks(t.Context(), []node.Ref{at("never"), at("n")})
+	require.NoError(t, err)
+	require.Equal(t, Absent, locks[0].Revision)
+	require.True(t, locks[1].Free(time.Now()))
+	require.NotEqual(t, Absent, locks[1].Revision)
+}
+
+func TestRackPowerGuard(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	held, err := c.TakeRackPower(t.Context(), "rack 1", &rackbusv1.RackPower{V: 1, Holder: "a"}, time.Minute)
+	require.NoError(t, err)
+	_, err = c.TakeRackPower(t.Context(), "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
+	require.ErrorIs(t, err, ErrConflict)
+	got, err := c.RackPower(t.Context(), "rack 1")
+	require.NoError(t, err)
+	require.Equal(t, "a", got.GetHolder())
+	require.NoError(t, c.ReleaseRackPower(t.Context(), held))
+	require.NoError(t, c.ReleaseRackPower(t.Context(), held), "releasing twice is harmless")
+	_, err = c.TakeRackPower(t.Context(), "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
+	require.NoError(t, err)
+}
+
+func TestCommandsAreErasedBySequence(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	put := func(id job.ID, cursor Revision) (command, last Revision) {
+		tx := c.Begin()
+		tx.PutCommand(&rackbusv1.JobCommand{
+			V: 1, JobId: id.String(), Family: "compute", Target: &rackbusv1.NodeTarget{RackId: "rack", NodeId: "n"},
+		}, time.Hour)
+		tx.SetCursor(0, 1, cursor)
+		done, err := tx.Commit(t.Context())
+		require.NoError(t, err)
+		return done.First(), done.Last
+	}
+	first, second := newID(t), newID(t)
+	old, cursor := put(first, Absent)
+	cmd, rev, err := c.Command(t.Context(), node.FamilyCompute, at("n"))
+	require.NoError(t, err)
+	require.Equal(t, old, rev)
+	require.Equal(t, first.String(), cmd.GetJobId())
+	put(second, cursor)
+	require.NoError(t, c.EraseCommand(t.Context(), old), "it was replaced already")
+	cmd, rev, err = c.Command(t.Context(), node.FamilyCompute, at("n"))
+	require.NoError(t, err)
+	require.Equal(t, second.String(), cmd.GetJobId(), "the next job's command stays")
+	require.NoError(t, c.EraseCommand(t.Context(), rev))
+	_, _, err = c.Command(t.Context(), node.FamilyCompute, at("n"))
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// TestCheckpointsChangeByCompareAndSet lets many owners claim many jobs at once:
+// of each job one wins, though the writes are grouped.
+func TestCheckpointsChangeByCompareAndSet(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	const jobs, owners = 50, 4
+	var wins [jobs]atomic.Int32
+	var wg sync.WaitGroup
+	ids := make([]job.ID, jobs)
+	for i := range ids {
+		ids[i] = newID(t)
+		for o := range owners {
+			wg.Go(func() {
+				_, err := c.PutCheckpoint(t.Context(), &rackbusv1.JobCheckpoint{
+					V: 1, JobId: ids[i].String(), Family: "compute", Owner: fmt.Sprint(o), Epoch: 1,
+				}, Absent)
+				if err == nil {
+					wins[i].Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range wins {
+		require.Equal(t, int32(1), wins[i].Load())
+	}
+	cp, rev, err := c.Checkpoint(t.Context(), node.FamilyCompute, ids[0])
+	require.NoError(t, err)
+	next := proto.CloneOf(cp)
+	next.Stage = "upload"
+	newer, err := c.PutCheckpoint(t.Context(), next, rev)
+	require.NoError(t, err)
+	same, err := c.PutCheckpoint(t.Context(), next, rev)
+	require.NoError(t, err, "a repetition of the same write is recognised")
+	require.Equal(t, newer, same)
+	_, err = c.PutCheckpoint(t.Context(), cp, rev)
+	require.ErrorIs(t, err, ErrConflict)
+	next.Data = make([]byte, MaxCheckpointBytes)
+	_, err = c.PutCheckpoint(t.Context(), next, newer)
+	require.ErrorIs(t, err, ErrTooLarge)
+	require.NoError(t, c.DropCheckpoint(t.Context(), node.FamilyCompute, ids[0]))
+	_, _, err = c.Checkpoint(t.Context(), node.FamilyCompute, ids[0])
+	require.ErrorIs(t, err, ErrNotFound)
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computeagent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+var anyWrite = reqlog.Filter{Writes: true}
+
+// Faults that an update gets over.
+func TestUpdateGetsOver(t *testing.T) {
+	const pushPath = "/redfish/v1/UpdateService/update-multipart"
+	for _, tt := range []struct {
+		name   string
+		knobs  bmc.Knobs
+		faults []faults.Rule
+		// requests is how many uploads arrive at the device's door.
+		requests int
+		version  bool
+	}{
+		{name: "background copy that ends", knobs: bmc.Knobs{BackgroundCopy: 100 * time.Millisecond}, requests: 1},
+		{name: "HMC task", knobs: bmc.Knobs{RunningTask: "HGX_77"}, requests: 1},
+		{name: "update service not ready", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Resource("/redfish/v1/UpdateService"), Remaining: 4,
+			Action: faults.Action{Status: &faults.Status{Code: 503, Headers: map[string]string{"Retry-After": "0"}}},
+		}}},
+		{name: "upload not ready", requests: 3, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 2,
+			Action: faults.Action{Status: &faults.Status{Code: 503, Headers: map[string]string{"Retry-After": "0"}}},
+		}}},
+		{name: "answer without body", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerLocation}, requests: 1},
+		{name: "answer without location", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerBody}, requests: 1},
+		{name: "answer with a link", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerLink}, requests: 1},
+		{name: "answer with message arguments", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerMessageArgs}, requests: 1},
+		{name: "answer without task", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerAcceptedEmpty}, requests: 1},
+		{name: "task reads 202", knobs: bmc.Knobs{TaskReadStatus: 202}, requests: 1},
+		{name: "task unreadable for a while", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 4,
+			Action: faults.Action{Status: &faults.Status{Code: 500}},
+		}}},
+		{name: "task not found at first", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 2,
+			Action: faults.Action{Status: &faults.Status{Code: 404}},
+		}}},
+		{name: "restart in the middle", knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{}}, requests: 1},
+		{name: "restart without connections", requests: 1,
+			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{}, Outage: bmc.OutageRefuse}},
+		{name: "restart brings the version", requests: 1, version: true,
+			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{Outcome: bmc.RestartActivates}}},
+		{name: "task gone, new version", requests: 1, version: true,
+			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{LoseTask: true, Outcome: bmc.RestartActivates}}},
+		{name: "upload cut after the device took it", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}},
+		}}},
+		{name: "upload cut before the device took it", requests: 2, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{}},
+		}}},
+		{name: "upload cut in the middle", requests: 2, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{RequestBytes: 300}},
+		}}},
+		{name: "answer of the upload cut", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{Bytes: 5}},
+		}}},
+		{name: "answer of the upload broken", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Malformed: true},
+		}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.Start()
+			b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
+			for _, rule := range tt.faults {
+				_, err := b.rack.AddFault(rule)
+				require.NoError(t, err)
+			}
+			j := b.run(update(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Len(t, b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: pushPath, Method: "POST"}), tt.requests)
+			require.Len(t, b.tray.Tasks(), map[bool]int{false: 1}[tt.knobs.RestartDuringUpdate != nil && tt.knobs.RestartDuringUpdate.LoseTask],
+				"the device began one update")
+			if tt.version {
+				require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
+			} else {
+				require.Equal(t, map[string]string{"FW_BMC_0": "99.01"}, b.tray.Pending())
+			}
+		})
+	}
+}
+
+// 200 without a task: accepted at most. Only the version tells.
+func TestUploadWithoutTask(t *testing.T) {
+	t.Run("version changes", func(t *testing.T) {
+		b := newBench(t)
+		b.Start()
+		b.knobs(func(k *bmc.Knobs) {
+			k.UploadAnswer = bmc.AnswerOKEmpty
+			k.RestartDuringUpdate = &bmc.UpdateRestart{Outcome: bmc.RestartActivates}
+		})
+		j := b.run(update(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
+		require.Contains(t, j.ResultJSON, "without naming a task; the new version is installed")
+		require.Contains(t, j.ResultJSON, `"task_ids":[]`)
+	})
+	t.Run("version never changes", func(t *testing.T) {
+		b := newBench(t)
+		b.Start(func(o *agenttest.AgentOptions) { o.Timing.UntrackedLimit = 200 * time.Millisecond })
+		b.knobs(func(k *bmc.Knobs) { k.UploadAnswer = bmc.AnswerOKEmpty })
+		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureTaskLost, j.Failure.FailureCode)
+		require.Contains(t, j.Failure.Message, "FW_BMC_0: expected 99.01, found GB200Nvl")
+		require.Zero(t, b.posts(auxReset), "nothing is activated while the device may still be writing")
+	})
+}
+
+// The device keeps refusing an image that it has.
+func TestDeviceSaysNothingToDo(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", "**/update-multipart"),
+		Action: faults.Action{Status: &faults.Status{Code: 400, Body: []byte(
+			`{"error":{"@Message.ExtendedInfo":[{"MessageId":"Base.1.18.1.ResourceAlreadyExists","Message":"The image is installed."}]}}`)}},
+	})
+	require.NoError(t, err)
+	j := b.run(activated(b.raw("FW_BMC_0", "obmc_7.bin")))
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Equal(t, "already_up_to_date", decode(t, j.ResultJSON)["status"])
+	require.Zero(t, b.posts(auxReset))
+}
+
+// The host of a GB200 tray does not come on: one more AUX cycle, then the end.
+func TestSecondRound(t *testing.T) {
+	ignored := func(n int) faults.Rule {
+		return faults.Rule{
+			Selector: faults.Request("POST", "**/ComputerSystem.Reset"), Remaining: n,
+			Action: faults.Action{Status: &faults.Status{Code: 204, Empty: true}},
+		}
+	}
+	t.Run("comes on", func(t *testing.T) {
+		b := newBench(t)
+		b.Start()
+		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		// The first On is accepted and ignored.
+		b.AwaitStage(id, "activate_aux_settle")
+		_, err := b.rack.AddFault(ignored(1))
+		require.NoError(t, err)
+		j := b.Await(id)
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, 2, b.posts(auxReset))
+		require.Equal(t, bmc.PowerOn, b.tray.PowerState())
+		require.Equal(t, job.StageCompleted, j.Stage("activate_wait_on_2").Status)
+		require.Equal(t, true, decode(t, j.ResultJSON)["activated"])
+	})
+	t.Run("never", func(t *testing.T) {
+		b := newBench(t)
+		b.Start()
+		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		b.AwaitStage(id, "activate_aux_settle")
+		_, err := b.rack.AddFault(ignored(0))
+		require.NoError(t, err)
+		j := b.Await(id)
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureActivationFailed, j.Failure.FailureCode, "%+v", j.Failure)
+		require.Equal(t, "activation", j.Failure.Phase)
+		require.Contains(t, j.Failure.Message, "last read OFF")
+		require.Equal(t, 2, b.posts(auxReset))
+	})
+}
+
+// A second update of the same node begins anew.
+func TestNextUpdateOfTheNode(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	for i, version := range []string{"9.1", "9.2"} {
+		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", version, "BMC")))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, version, b.tray.Version("FW_BMC_0"))
+		require.Len(t, b.uploads(), i+1)
+	}
+}
+
