@@ -57,6 +57,7 @@ type site struct {
 	port   int
 	timing bus.Timing
 	api    *bus.Conn
+	js     jetstream.JetStream
 	nodes  atomic.Int64
 	opener *seal.Opener
 	sealer *seal.Sealer
@@ -71,8 +72,16 @@ func newSite(t testing.TB, timing bus.Timing) *site {
 	require.NoError(t, err)
 	s.port, err = strconv.Atoi(u.Port())
 	require.NoError(t, err)
-	s.api = s.connect("api")
+	// The test itself is patient where its agents are not.
+	apiTiming := timing
+	apiTiming.Request = patience
+	s.api = s.connectWith("api", apiTiming)
 	require.NoError(t, s.api.Provision(t.Context()))
+	nc, err := nats.Connect(s.broker.URL(), nats.Timeout(patience), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	s.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
+	require.NoError(t, err)
 	seed, public, err := seal.GenerateFamilyKey()
 	require.NoError(t, err)
 	s.opener, err = seal.NewOpener([]secret.Value{seed}, seal.OpenerOptions{})
@@ -88,8 +97,10 @@ func (s *site) startBroker() {
 	s.broker = b
 }
 
-func (s *site) connect(role string) *bus.Conn {
-	c, err := bus.Connect(bus.Options{URLs: []string{s.broker.URL()}, Name: role, Role: role, Timing: s.timing})
+func (s *site) connect(role string) *bus.Conn { return s.connectWith(role, s.timing) }
+
+func (s *site) connectWith(role string, timing bus.Timing) *bus.Conn {
+	c, err := bus.Connect(bus.Options{URLs: []string{s.broker.URL()}, Name: role, Role: role, Timing: timing})
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	return c
@@ -290,14 +301,9 @@ func (s *site) history(id job.ID) []job.Event {
 
 func last(events []job.Event) job.Event { return events[len(events)-1] }
 
-// unacked is how many commands are in the hands of agents, and how many wait.
+// commands is how many commands are in the hands of agents, and how many wait.
 func (s *site) commands() (unacked int, waiting uint64) {
-	nc, err := nats.Connect(s.broker.URL())
-	require.NoError(s.t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(s.t, err)
-	cons, err := js.Consumer(s.t.Context(), "KV_rb", "agent-"+string(family))
+	cons, err := s.js.Consumer(s.t.Context(), "KV_rb", "agent-"+string(family))
 	require.NoError(s.t, err)
 	return cons.CachedInfo().NumAckPending, cons.CachedInfo().NumPending
 }

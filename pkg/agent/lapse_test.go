@@ -112,6 +112,7 @@ func TestBrokerAwayAndBack(t *testing.T) {
 	require.Eventually(t, func() bool { return len(dev.epochs(steady)) > writes }, patience, 5*time.Millisecond)
 	require.Less(t, time.Since(certain), 5*time.Second)
 	close(back)
+	require.Eventually(t, func() bool { return s.api.Ready() == nil }, patience, 5*time.Millisecond)
 
 	for name, id := range map[string]job.ID{"steady": steady, "sent": sent, "unsent": unsent, "cut": cut} {
 		end := last(s.await(id))

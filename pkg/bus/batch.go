@@ -77,12 +77,6 @@ type batchAnswer struct {
 // ErrConflict when an expectation did not hold, ErrUnavailable when nothing
 // was written, and ErrOutcomeUnknown when even the witness could not be read.
 func (c *Conn) commitBatch(ctx context.Context, stream string, msgs []*nats.Msg, witness int) (Commit, error) {
-	commit, err := c.tryBatch(ctx, stream, msgs, witness)
-	c.health.note(stream, err)
-	return commit, err
-}
-
-func (c *Conn) tryBatch(ctx context.Context, stream string, msgs []*nats.Msg, witness int) (Commit, error) {
 	if len(msgs) == 0 || len(msgs) > maxBatch {
 		return Commit{}, fmt.Errorf("bus: a batch holds 1 to %d messages, not %d", maxBatch, len(msgs))
 	}
@@ -160,11 +154,11 @@ func (c *Conn) sendBatch(ctx context.Context, id string, msgs []*nats.Msg) (Comm
 }
 
 func (c *Conn) commitRequest(ctx context.Context, m *nats.Msg) (Commit, error) {
-	ctx, cancel := c.requestContext(ctx)
+	rctx, cancel := c.requestContext(ctx)
 	defer cancel()
-	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	reply, err := c.nc.RequestMsgWithContext(rctx, m)
 	if err != nil {
-		return Commit{}, classify("commit batch", err, true)
+		return Commit{}, unanswered(ctx, classify("commit batch", err, true))
 	}
 	var a batchAnswer
 	if err := json.Unmarshal(reply.Data, &a); err != nil {

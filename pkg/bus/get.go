@@ -209,11 +209,11 @@ func (c *Conn) put(ctx context.Context, subject string, data []byte, expect *Rev
 
 // publish sends one message to its stream and waits for the answer.
 func (c *Conn) publish(ctx context.Context, m *nats.Msg) (Revision, error) {
-	ctx, cancel := c.requestContext(ctx)
+	rctx, cancel := c.requestContext(ctx)
 	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	ack, err := c.js.PublishMsg(rctx, m, jetstream.WithRetryAttempts(0))
 	if err != nil {
-		err = classify("write "+m.Subject, err, true)
+		err = unanswered(ctx, classify("write "+m.Subject, err, true))
 		c.health.note(streamOf(m.Subject), err)
 		return 0, err
 	}

@@ -17,9 +17,21 @@ const probeInterval = 2 * time.Second
 // probeTTL removes the traces of these tries.
 const probeTTL = time.Minute
 
-// health remembers streams that refused a write for want of disk, and tries
-// them until they store again: a process without traffic of its own would
-// otherwise never notice the repair.
+// errUnanswered marks a write that the broker left without an answer for the
+// whole request limit. That is how a server whose disk is full looks.
+var errUnanswered = errors.New("no answer within the request limit")
+
+// unanswered marks err when it was not the caller who gave up.
+func unanswered(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", err, errUnanswered)
+	}
+	return err
+}
+
+// health remembers streams that do not store, and tries them until they do
+// again: a process without traffic of its own would otherwise never notice the
+// repair.
 type health struct {
 	c      *Conn
 	mu     sync.Mutex
@@ -78,6 +90,9 @@ func (h *health) probe(stream string) {
 }
 
 func cannotStore(err error) bool {
+	if errors.Is(err, errUnanswered) {
+		return true
+	}
 	var api *apiError
 	if !errors.As(err, &api) {
 		return false

@@ -16,14 +16,14 @@ type document map[string]json.RawMessage
 var errNotObject = errors.New("not a JSON object")
 
 func parseDocument(raw []byte) (document, error) {
-	var d document
-	if err := json.Unmarshal(raw, &d); err != nil {
-		return nil, err
+	if !json.Valid(raw) {
+		var d document
+		return nil, json.Unmarshal(raw, &d)
 	}
-	if d == nil {
+	if raw = raw[skipSpace(raw, 0):]; raw[0] != '{' {
 		return nil, errNotObject
 	}
-	return d, nil
+	return splitObject(raw), nil
 }
 
 // has reports whether the member exists and is not null.
@@ -34,11 +34,10 @@ func (d document) has(key string) bool {
 
 // object gives a member object, nil when it is anything else.
 func (d document) object(key string) document {
-	o, err := parseDocument(d[key])
-	if err != nil {
-		return nil
+	if raw := d[key]; len(raw) > 0 && raw[0] == '{' {
+		return splitObject(raw)
 	}
-	return o
+	return nil
 }
 
 // at walks down member objects.
@@ -51,11 +50,10 @@ func (d document) at(keys ...string) document {
 
 // list gives the elements of a member array, nil when it is anything else.
 func (d document) list(key string) []json.RawMessage {
-	var l []json.RawMessage
-	if json.Unmarshal(d[key], &l) != nil {
-		return nil
+	if raw := d[key]; len(raw) > 0 && raw[0] == '[' {
+		return splitArray(raw)
 	}
-	return l
+	return nil
 }
 
 // text gives a member string; a number or boolean is given as written.
@@ -70,6 +68,9 @@ func scalarText(raw json.RawMessage) (string, bool) {
 	}
 	switch raw[0] {
 	case '"':
+		if s, ok := plainText(raw); ok {
+			return s, true
+		}
 		var s string
 		err := json.Unmarshal(raw, &s)
 		return s, err == nil
@@ -128,20 +129,15 @@ func linksOf(raw json.RawMessage) []string {
 			return []string{s}
 		}
 	case '{':
-		if o, err := parseDocument(raw); err == nil {
-			for _, key := range []string{"@odata.id", "href", "target"} {
-				if s := o.text(key); s != "" {
-					return []string{s}
-				}
+		o := splitObject(raw)
+		for _, key := range []string{"@odata.id", "href", "target"} {
+			if s := o.text(key); s != "" {
+				return []string{s}
 			}
 		}
 	case '[':
-		var l []json.RawMessage
-		if json.Unmarshal(raw, &l) != nil {
-			return nil
-		}
 		var out []string
-		for _, e := range l {
+		for _, e := range splitArray(raw) {
 			out = append(out, linksOf(e)...)
 		}
 		return out

@@ -155,6 +155,9 @@ func (h *harness) agents(f node.Family, hs handlers) {
 	s, err := h.conn.Serve(f, "1.0.0", 100, hs)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { _ = s.Close() })
+	// The broker has taken the subscriptions once it answers what came after.
+	_, _, err = h.conn.Capacity(h.t.Context())
+	require.NoError(h.t, err)
 }
 
 // powerAgents answer every family with the given state.

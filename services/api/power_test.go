@@ -107,10 +107,12 @@ func TestRackPowerGuard(t *testing.T) {
 func TestUnansweredChangeKeepsTheLock(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Timing.PowerLimit = 300 * time.Millisecond })
 	h.register(compute("r1", "a"))
-	h.agents(node.FamilyCompute, handlers{opPowerSet: func(ctx context.Context, req *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
-		<-ctx.Done() // the deadline of the request
+	release := make(chan struct{})
+	h.agents(node.FamilyCompute, handlers{opPowerSet: func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
+		<-release
 		return &rackbusv1.NodeReply{V: 1}
 	}})
+	t.Cleanup(func() { close(release) })
 	resp, err := h.rm.BatchSetPowerState(t.Context(), &rackmanager.BatchSetPowerStateRequest{Nodes: set(compute("r1", "a")), Operation: opOn})
 	require.NoError(t, err)
 	require.Contains(t, resp.GetResponse().GetNodeResults()[0].GetErrorMessage(), "no answer within")

@@ -5,6 +5,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -33,7 +34,12 @@ func (s *Service) lead(ctx context.Context, partition int) {
 		lease, err := s.o.Conn.LeadFold(ctx, partition, s.o.Instance)
 		if err != nil {
 			if !errors.Is(err, bus.ErrConflict) && ctx.Err() == nil {
-				s.log.Warn("partition not led", "partition", partition, "err", err)
+				// The connection tells when the broker is away, once for all.
+				level := slog.LevelWarn
+				if errors.Is(err, bus.ErrUnavailable) {
+					level = slog.LevelDebug
+				}
+				s.log.Log(ctx, level, "partition not led", "partition", partition, "err", err)
 			}
 			if rest(ctx, jitter(timing.FoldRenew)) != nil {
 				return

@@ -24,6 +24,7 @@ const (
 	maxMemory       = 1 << 30
 	batchesInStream = 500
 	batchesTotal    = 2000
+	unbounded       = 1 << 50
 	// startTimeout covers the recovery of a large store.
 	startTimeout = 60 * time.Second
 )
@@ -42,8 +43,9 @@ type Options struct {
 	Host       string
 	Port       int
 	DontListen bool
-	// MaxStore bounds the disk use in bytes; 0 means the broker's own default,
-	// three quarters of the free space.
+	// MaxStore bounds what streams may claim, in bytes; 0 sets no bound. The
+	// broker's own default, three quarters of the free space, would refuse to
+	// create streams whose upper limit a small disk could not hold.
 	MaxStore int64
 	// AtRestKey encrypts the store (ChaCha20-Poly1305); empty leaves it plain.
 	AtRestKey secret.Value
@@ -66,6 +68,9 @@ type Broker struct{ s *server.Server }
 
 // Start runs a server. With sync-always every acknowledged write is on disk.
 func Start(o Options) (*Broker, error) {
+	if o.MaxStore == 0 {
+		o.MaxStore = unbounded
+	}
 	if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
 		return nil, fmt.Errorf("create broker store: %w", err)
 	}

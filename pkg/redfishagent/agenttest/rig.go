@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,13 +208,13 @@ var errKilled = errors.New("killed by the test")
 func (r *Rig) StartDoomed(point string, n int, change ...func(*AgentOptions)) *Agent {
 	r.T.Helper()
 	points := &failpoint.Points{}
-	var a *Agent
+	var doomed atomic.Pointer[Agent]
 	points.Arm(point, n, func() error {
-		a.Kill()
+		doomed.Load().Kill()
 		return errKilled
 	})
-	a = r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...)
-	return a
+	doomed.Store(r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...))
+	return doomed.Load()
 }
 
 // await polls until ok, because what is awaited is on the bus, not in memory.

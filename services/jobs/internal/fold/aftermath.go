@@ -88,7 +88,7 @@ func (a *aftermath) follow(ctx context.Context, p *plan, done bus.Commit, erase 
 // publish first publishes what an earlier term has left, so that the order per
 // job holds.
 func (a *aftermath) publish(ctx context.Context) {
-	if false {
+	if !a.persist(ctx, func() error { return a.o.Conn.PublishOutbox(ctx, a.o.Partition) }) {
 		return
 	}
 	for {

@@ -89,6 +89,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	t.cursor = rev
 	defer t.watched.Close()
+	defer o.Metrics.Left(o.Partition)
 	if err := t.countExisting(ctx); err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (t *Term) fold(ctx context.Context, events []bus.StoredEvent) error {
 	}
 	for i := range events {
 		e := &events[i]
-		if t.draft.messages+t.draft.foresee(&e.Event) > commitMessages || t.draft.bytes > commitBytes {
+		if t.full(&e.Event) {
 			if err := t.commit(ctx); err != nil {
 				return err
 			}
@@ -211,6 +212,13 @@ func (t *Term) fold(ctx context.Context, events []bus.StoredEvent) error {
 		t.behind(events[len(events)-1].Pending)
 	}
 	return nil
+}
+
+// full reports whether an event needs a new commit. One that is too large for
+// any gets a commit of its own.
+func (t *Term) full(next *job.Event) bool {
+	d := t.draft
+	return len(d.input) > 0 && (d.messages+d.foresee(next) > commitMessages || d.bytes > commitBytes)
 }
 
 // behind tells how many events are not committed yet.

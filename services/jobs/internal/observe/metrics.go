@@ -115,6 +115,9 @@ func (m *Metrics) Lag(partition int, events uint64) {
 	m.lag.WithLabelValues(strconv.Itoa(partition)).Set(float64(events))
 }
 
+// Left says that this process is not active for a partition any more.
+func (m *Metrics) Left(partition int) { m.lag.DeleteLabelValues(strconv.Itoa(partition)) }
+
 // Commit counts one try of the fold to commit. seconds count for ResultOK only.
 func (m *Metrics) Commit(result string, seconds float64) {
 	m.commits.WithLabelValues(result).Inc()

@@ -5,6 +5,7 @@ package timers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -23,6 +24,12 @@ const (
 	textRunExpiry   = "the job ran longer than its run limit"
 )
 
+// clockSkew is how far the clocks of broker and process may differ. A timer armed
+// within it could fire again at once, over and over.
+const clockSkew = 5 * time.Second
+
+var errEarly = errors.New("the deadline is not over by the clock of this host")
+
 // deadline ends a job that waits or runs too long.
 func (h *Handler) deadline(ctx context.Context, r job.Record) error {
 	if r.Kind == job.KindParent || r.Kind == job.KindHold {
@@ -38,10 +45,12 @@ func (h *Handler) deadline(ctx context.Context, r job.Record) error {
 	case cp.GetDone():
 		return outcome.Report(ctx, h.Conn, cp)
 	}
-	// A claim that the fold has not seen yet has moved the deadline already. A
-	// clock that is behind the broker's also ends up here.
-	if due := dueTime(&r, cp); now.Before(due) {
-		return h.Conn.ArmTimer(ctx, bus.TimerDeadline, r.ID, due)
+	switch early := dueTime(&r, cp).Sub(now); {
+	case early > clockSkew:
+		// A claim that the fold has not seen yet has moved the deadline.
+		return h.rearm(ctx, bus.TimerDeadline, r.ID, early)
+	case early > 0:
+		return fmt.Errorf("%w: by %s", errEarly, early)
 	}
 	if !claimed {
 		return h.expireQueued(ctx, &r, now)

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computeagent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+// A job that reads cancelled has left the node: what the device has begun is
+// waited for, and a host that was taken down is brought up again.
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct {
+		stage string
+		knobs bmc.Knobs
+		// uploads and aux are what the device got all the same.
+		uploads, aux int
+		installed    bool
+		text         string
+		phase        string
+	}{
+		{stage: "check_1", knobs: bmc.Knobs{BackgroundCopy: -1}, text: "before starting the next target group"},
+		{stage: "upload_1", knobs: bmc.Knobs{UploadBytesPerSecond: 16 << 20}, uploads: 1, installed: true,
+			text: "before starting the next target group"},
+		{stage: "install_1", uploads: 1, installed: true, text: "before starting the next target group"},
+		{stage: "install_2", uploads: 2, installed: true, text: "before activation"},
+		{stage: "activate_aux_cycle", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
+		{stage: "activate_keep_on", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
+		{stage: "verify", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
+	} {
+		t.Run(tt.stage, func(t *testing.T) {
+			b := newBench(t, gb300, func(o *sim.Options) {
+				o.Timing.Task, o.Timing.PowerOn = 400*time.Millisecond, 200*time.Millisecond
+			})
+			b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
+			b.Start(func(o *agenttest.AgentOptions) {
+				o.Timing.Redfish.BackgroundCopyLimit = agenttest.Patience
+				o.Timing.Redfish.PowerOffSettle = 200 * time.Millisecond
+				o.Timing.VerifyFirstDelay = agenttest.Patience
+			})
+			id := b.Admit(b.node, activated(
+				b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 8<<20)), b.raw("FW_CPLD_0", "cpld_8.bin")))
+			b.AwaitStage(id, tt.stage)
+			if tt.stage == "upload_1" {
+				_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
+				require.NoError(t, err)
+			}
+			b.Cancel(id, job.CancelGraceful)
+			j := b.Await(id)
+			require.Equal(t, job.StateCancelled, j.State, "%+v", j.Failure)
+			require.Equal(t, job.FailureCancelledByOperator, j.Failure.FailureCode)
+			require.Len(t, b.uploads(), tt.uploads)
+			require.Equal(t, tt.aux, b.posts(auxReset))
+			require.Equal(t, bmc.PowerOn, b.tray.PowerState())
+			for _, task := range b.tray.Tasks() {
+				require.Equal(t, "Completed", task.State, "the device is at rest")
+			}
+			require.Len(t, b.tray.Tasks(), tt.uploads)
+			result := decode(t, j.ResultJSON)
+			require.Equal(t, "failed", result["status"])
+			require.Equal(t, "cancelled", result["phase"])
+			require.Equal(t, "Other", result["error_code"])
+			require.Equal(t, "firmware update job cancelled "+tt.text, result["summary"])
+		})
+	}
+}
+
+func TestTerminateInInstallation(t *testing.T) {
+	b := newBench(t)
+	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
+	b.Start()
+	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")))
+	b.AwaitStage(id, "install")
+	b.Cancel(id, job.CancelTerminate)
+	j := b.Await(id)
+	require.Equal(t, job.StateTerminated, j.State, "%+v", j.Failure)
+	require.Equal(t, job.FailureTerminatedByOperator, j.Failure.FailureCode)
+	require.Contains(t, j.Failure.Message, "hardware state unknown")
+	require.Contains(t, j.ResultJSON, "hardware state unknown")
+	require.Equal(t, job.StageFailed, j.Stage("install").Status)
+	// The node is free: nothing of the job is sent any more.
+	last := b.rack.Requests("", reqlog.Filter{})
+	require.NotEmpty(t, last)
+	require.Never(t, func() bool {
+		return len(b.rack.Requests("", reqlog.Filter{After: last[len(last)-1].Seq})) > 0
+	}, 100*time.Millisecond, 10*time.Millisecond)
+}
+
+// A termination cuts the image that is being sent.
+func TestTerminateInUpload(t *testing.T) {
+	b := newBench(t)
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 1 << 20 })
+	b.Start()
+	id := b.Admit(b.node, update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 24<<20))))
+	_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
+	require.NoError(t, err)
+	b.Cancel(id, job.CancelTerminate)
+	j := b.Await(id)
+	require.Equal(t, job.StateTerminated, j.State, "%+v", j.Failure)
+	require.Empty(t, b.uploads())
+	require.Empty(t, b.tray.Tasks())
+}

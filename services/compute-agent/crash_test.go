@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computeagent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+// The agent dies, and another one goes on: one upload, one AUX cycle, the right
+// version.
+func TestAgentDies(t *testing.T) {
+	type death struct {
+		name  string
+		point string
+		n     int
+		// stage is where the agent is killed when no failpoint is named.
+		stage string
+		// epoch is who ended the job.
+		epoch uint64
+	}
+	for _, tt := range []death{
+		{name: "behind the claim", point: agent.FailAfterClaim, n: 1, epoch: 2},
+		{name: "in the check", stage: "check", epoch: 2},
+		{name: "before the upload", point: agent.FailAfterIntent, n: 1, epoch: 2},
+		{name: "behind the upload", point: agent.FailAfterDeviceChange, n: 1, epoch: 2},
+		{name: "in the installation", stage: "install", epoch: 2},
+		{name: "before the activation", point: agent.FailAfterIntent, n: 2, epoch: 2},
+		{name: "behind the AUX cycle", point: agent.FailAfterDeviceChange, n: 2, epoch: 2},
+		{name: "while the BMC restarts", stage: "activate_wait_bmc", epoch: 2},
+		{name: "before the host is on", stage: "activate_keep_on", epoch: 2},
+		{name: "in the verification", stage: "verify", epoch: 2},
+		{name: "behind the outcome", point: agent.FailAfterDone, n: 1, epoch: 1},
+		{name: "behind the report", point: agent.FailBeforeAck, n: 1, epoch: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, gb300, func(o *sim.Options) {
+				o.Timing.Task, o.Timing.PowerOn = 300*time.Millisecond, 200*time.Millisecond
+			})
+			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 200 * time.Millisecond })
+			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 300 * time.Millisecond }
+			u := activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
+			var id job.ID
+			if tt.point != "" {
+				doomed := b.StartDoomed(tt.point, tt.n, slow)
+				id = b.Admit(b.node, u)
+				<-doomed.Dead()
+			} else {
+				doomed := b.Start(slow)
+				id = b.Admit(b.node, u)
+				b.AwaitStage(id, tt.stage)
+				doomed.Kill()
+			}
+			b.Start(slow)
+			j := b.Await(id)
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Equal(t, tt.epoch, j.Epoch)
+			require.Len(t, b.uploads(), 1)
+			require.Len(t, b.rack.Uploads(b.tray.ID()), 1)
+			require.Equal(t, 1, b.posts(auxReset))
+			require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
+			require.Equal(t, bmc.PowerOn, b.tray.PowerState())
+			check := decode(t, j.ResultJSON)["post_activation_version_check"].(map[string]any)
+			require.Equal(t, "matched", check["status"])
+		})
+	}
+}
+
+// What the next agent cannot find out it does not do again.
+func TestOutcomeStaysUnknown(t *testing.T) {
+	t.Run("upload, and the BMC lost its tasks", func(t *testing.T) {
+		b := newBench(t)
+		first := b.Start()
+		require.Equal(t, job.StateCompleted, b.run(update(b.raw("FW_CPLD_0", "cpld_1.bin"))).State)
+		first.Stop()
+		b.knobs(func(k *bmc.Knobs) { k.LoseTasksOnRestart = true })
+		doomed := b.StartDoomed(agent.FailAfterDeviceChange, 1)
+		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		<-doomed.Dead()
+		b.tray.Restart()
+		b.Start()
+		j := b.Await(id)
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureOutcomeUnknown, j.Failure.FailureCode, "%+v", j.Failure)
+		require.Contains(t, j.Failure.Message, "interrupted during upload")
+		require.Equal(t, "update", decode(t, j.ResultJSON)["phase"])
+		require.Len(t, b.uploads(), 2, "one for each job")
+		require.Zero(t, b.posts(auxReset))
+	})
+	t.Run("AUX cycle that changed nothing", func(t *testing.T) {
+		b := newBench(t)
+		b.knobs(func(k *bmc.Knobs) { k.VersionUnchanged = true })
+		doomed := b.StartDoomed(agent.FailAfterDeviceChange, 2)
+		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		<-doomed.Dead()
+		b.Start()
+		j := b.Await(id)
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureOutcomeUnknown, j.Failure.FailureCode, "%+v", j.Failure)
+		require.Equal(t, "activation", decode(t, j.ResultJSON)["phase"])
+		require.Equal(t, 1, b.posts(auxReset))
+	})
+}
+
+// The first agent dies in the middle of the image: the device never got it whole.
+func TestAgentDiesWhileItSends(t *testing.T) {
+	b := newBench(t)
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 8 << 20 })
+	doomed := b.Start()
+	id := b.Admit(b.node, update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 24<<20))))
+	_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
+	require.NoError(t, err)
+	doomed.Kill()
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 0 })
+	b.Start()
+	j := b.Await(id)
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Len(t, b.uploads(), 1, "one arrived whole")
+	require.Len(t, b.rack.Uploads(b.tray.ID()), 2)
+	require.Len(t, b.tray.Tasks(), 1)
+}
+
+// A drained agent hands its job over, and the device notices nothing.
+func TestAgentIsDrained(t *testing.T) {
+	for _, stage := range []string{"check", "install", "activate_keep_on", "verify"} {
+		t.Run(stage, func(t *testing.T) {
+			b := newBench(t, gb300, func(o *sim.Options) {
+				o.Timing.Task, o.Timing.PowerOn = 300*time.Millisecond, 200*time.Millisecond
+			})
+			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 200 * time.Millisecond })
+			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 300 * time.Millisecond }
+			first := b.Start(slow)
+			id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+			b.AwaitStage(id, stage)
+			first.Stop()
+			b.Start(slow)
+			j := b.Await(id)
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Equal(t, uint64(2), j.Epoch)
+			require.Equal(t, uint32(1), j.Attempt, "a hand-over is no failed attempt")
+			require.Len(t, b.uploads(), 1)
+			require.Equal(t, 1, b.posts(auxReset))
+		})
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/jobs"
+)
+
+// meddle runs a replica and does something right before its first commit.
+func (r *rig) meddle(do func()) *prometheus.Registry {
+	points, registry := &failpoint.Points{}, prometheus.NewRegistry()
+	points.Arm("fold.before_commit", 1, func() error { do(); return nil })
+	r.start(hasty, func(o *jobs.Options) { o.Failpoints, o.Registerer = points, registry })
+	return registry
+}
+
+// commits reads how many commits had a result.
+func commits(t *testing.T, g prometheus.Gatherer, result string) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "rackbus_fold_commits_total" && m.GetLabel()[0].GetValue() == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestAdmissionGrowsAParentThatTheFoldIsChanging lets the second chunk of a
+// batch be admitted between the fold's look at the parent and its commit.
+func TestAdmissionGrowsAParentThatTheFoldIsChanging(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.admission()
+	id := a.batch("r", 2, true)
+	registry := r.meddle(func() {
+		third := job.NewChild(id, 3, spec(job.ID{}, ref("r", 3), time.Now().Add(time.Hour)))
+		r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
+			tx.SetCapacity(records+1, rev)
+			a.grow(tx, id, 3, true)
+			a.node(tx, &third, third.Deadline)
+		})
+	})
+	r.finished(id.Child(1), 1, job.StateCompleted)
+	r.awaitState(id.Child(1), job.StateCompleted)
+	parent := r.record(id)
+	require.True(t, parent.Admitted)
+	require.Equal(t, uint32(3), parent.Total)
+	require.Equal(t, job.Counts{Queued: 2, Completed: 1}, parent.Counts)
+	require.InDelta(t, 1, commits(t, registry, "conflict"), 0)
+	require.InDelta(t, 0, commits(t, registry, "fenced"), 0)
+	r.finished(id.Child(2), 1, job.StateCompleted)
+	r.finished(id.Child(3), 1, job.StateCompleted)
+	r.awaitState(id, job.StateCompleted)
+}
+
+// TestJobParksBehindAHolderThatIsEnding lets a job be parked between the fold's
+// look at the lock and its commit: it must not be left behind.
+func TestJobParksBehindAHolderThatIsEnding(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at := ref("r", 1)
+	holder := r.admission().leaf(at)
+	var parked job.ID
+	registry := r.meddle(func() { parked = r.admission().park(at, true) })
+	r.finished(holder, 1, job.StateCompleted)
+	r.awaitState(holder, job.StateCompleted)
+	require.Equal(t, parked.String(), r.lock(at).GetJobId())
+	require.InDelta(t, 1, commits(t, registry, "conflict"), 0)
+}
+
+// TestFoldThatWasOvertakenStartsAnew moves the cursor as another active fold
+// does.
+func TestFoldThatWasOvertakenStartsAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at := ref("r", 1)
+	id := r.admission().leaf(at)
+	p := id.Partition(bus.Partitions)
+	registry := r.meddle(func() {
+		sequence, rev, err := r.conn.Cursor(t.Context(), p)
+		require.NoError(t, err)
+		tx := r.conn.Begin()
+		tx.SetCursor(p, sequence, rev)
+		_, err = tx.Commit(t.Context())
+		require.NoError(t, err)
+	})
+	r.finished(id, 1, job.StateCompleted)
+	r.awaitState(id, job.StateCompleted)
+	require.InDelta(t, 1, commits(t, registry, "fenced"), 0)
+	r.requireFree(at, id)
+	r.await("all public changes", func() bool { return len(r.publicEvents()) == 3 })
+	requireOrdered(t, r.publicEvents())
+}
+
+// TestUnreadableEventIsSteppedOver puts bytes into the event stream that are no
+// event.
+func TestUnreadableEventIsSteppedOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at := ref("r", 1)
+	id := r.admission().leaf(at)
+	_, err := r.jetstream().Publish(t.Context(), "rb.evt.v1."+string(rune('0'+id.Partition(bus.Partitions)))+".r.n.x.progress", []byte("\xff"))
+	require.NoError(t, err)
+	r.start(hasty)
+	r.finished(id, 1, job.StateCompleted)
+	r.awaitState(id, job.StateCompleted)
+}
