@@ -233,8 +233,7 @@ func TestDeathBetweenChunks(t *testing.T) {
 // A batch that is asked to stop between its chunks takes no further nodes.
 func TestCancelBetweenChunks(t *testing.T) {
 	h := newHarness(t)
-	var a *Admitter
-	a = h.admitter(func(o *Options) {
+	a := h.admitter(func(o *Options) {
 		o.chunkNodes = 2
 		o.afterChunk = func(chunk int) {
 			if chunk > 0 {
@@ -267,7 +266,7 @@ func TestCancelBetweenChunks(t *testing.T) {
 
 func TestCapacity(t *testing.T) {
 	h := newHarness(t)
-	a := h.admitter(func(o *Options) { o.MaxTrackedJobs = 4; o.ReapInterval = time.Nanosecond; o.Retention = time.Hour })
+	a := h.admitter(func(o *Options) { o.MaxTrackedJobs, o.ReapInterval, o.Retention = 4, time.Nanosecond, time.Hour })
 	first, err := a.AdmitLeaf(t.Context(), request(100, 101))
 	require.NoError(t, err)
 
@@ -288,8 +287,10 @@ func TestCapacity(t *testing.T) {
 	h.seal(first.JobID, time.Now())
 	_, err = a.AdmitLeaf(t.Context(), request(7, 8))
 	requireRefusal(t, err, job.FailureCapacity)
-	h2 := h.admitter(func(o *Options) { o.MaxTrackedJobs = 4; o.ReapInterval = time.Nanosecond; o.Retention = time.Nanosecond })
-	_, err = h2.AdmitLeaf(t.Context(), request(7, 8))
+	forgetful := h.admitter(func(o *Options) {
+		o.MaxTrackedJobs, o.ReapInterval, o.Retention = 4, time.Nanosecond, time.Nanosecond
+	})
+	_, err = forgetful.AdmitLeaf(t.Context(), request(7, 8))
 	require.NoError(t, err)
 	_, _, err = h.conn.Record(t.Context(), first.JobID)
 	require.ErrorIs(t, err, bus.ErrNotFound)

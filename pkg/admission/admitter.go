@@ -43,7 +43,7 @@ func New(opts Options) (*Admitter, error) {
 		return nil, err
 	}
 	a := &Admitter{opts: opts, queue: make(chan *share), announcers: make(chan struct{}, announceParallel)}
-	a.ctx, a.cancel = context.WithCancel(context.Background()) //nolint:gosec // Close cancels it.
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.loop.Go(a.run)
 	return a, nil
 }
@@ -136,6 +136,10 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 		b.refuseRest(err)
 	}
 	res := Result{JobID: id, Nodes: b.results}
+	if b.created {
+		a.opts.Logger.Info("job admitted", "job_id", id.String(), "type", string(req.Type), "rack", req.RackID,
+			"nodes", len(req.Nodes), "refused", len(req.Nodes)-res.Admitted())
+	}
 	a.announce(ctx, b)
 	a.supersedeAll(ctx, b)
 	return res, nil

@@ -40,7 +40,8 @@ func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 	case errors.Is(err, errNotAdmitted):
 		a.metrics.claims.WithLabelValues("not_admitted").Inc()
 		a.giveBack(d, a.opts.ParentPause)
-	case errors.Is(err, errOwnerAlive):
+	case errors.Is(err, errOwnerAlive), errors.Is(err, bus.ErrConflict):
+		// Somebody owns the job, or has just won it.
 		a.metrics.claims.WithLabelValues("owner_alive").Inc()
 		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
 	case errors.Is(err, errDraining):

@@ -299,6 +299,17 @@ func (s *site) history(id job.ID) []job.Event {
 	return events
 }
 
+// folded is what the fold makes of a job's record.
+func (s *site) folded(id job.ID) job.Record {
+	r, _, err := s.api.Record(s.t.Context(), id)
+	require.NoError(s.t, err)
+	for _, e := range s.history(id) {
+		r, _, err = job.Fold(r, e)
+		require.NoError(s.t, err)
+	}
+	return r
+}
+
 func last(events []job.Event) job.Event { return events[len(events)-1] }
 
 // commands is how many commands are in the hands of agents, and how many wait.

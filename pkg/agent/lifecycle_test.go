@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
@@ -355,8 +356,7 @@ func TestEndedJobWithoutCheckpoint(t *testing.T) {
 	r.State = job.StateTimedOut
 	tx := s.api.Begin()
 	tx.SealRecord(&r, time.Hour, nil)
-	tx.SetCapacity(0, 0) // a transaction needs an expectation
-	tx.SetCursor(0, 1, 0)
+	tx.SetCursor(0, 1, bus.Absent) // as the fold does
 	_, err = tx.Commit(t.Context())
 	require.NoError(t, err)
 	p := s.start("a", only(func(_ context.Context, task *agent.Task) (agent.Outcome, error) {

@@ -162,6 +162,10 @@ func TestTakeover(t *testing.T) {
 			require.ErrorIs(t, m.refused, agent.ErrNotHeld, name)
 		}
 		requireOrdered(t, s.history(ids[name]))
+		r := s.folded(ids[name])
+		require.Equal(t, m.state.String(), r.State.String(), name)
+		require.EqualValues(t, 2, r.Attempt, name)
+		require.EqualValues(t, 3, r.PublicN, "%s: queued, running, ended", name)
 	}
 }
 

@@ -19,6 +19,13 @@ import (
 // eventPrefetch is how many events a reader holds ahead of its caller.
 const eventPrefetch = 2000
 
+// pullExpiry and pullHeartbeat are how soon a reader notices that the server of
+// its consumer is gone: after two heartbeats. The library would take 30 s.
+const (
+	pullExpiry    = 10 * time.Second
+	pullHeartbeat = 2 * time.Second
+)
+
 // eventRetry is the pause between tries to publish an event.
 const eventRetry = 250 * time.Millisecond
 
@@ -85,12 +92,13 @@ type StoredEvent struct {
 
 // EventReader reads the events of a partition in their order.
 type EventReader struct {
-	ch     chan rawEvent
+	ch     chan RawEvent
 	cancel context.CancelFunc
 	stop   func()
 }
 
-type rawEvent struct {
+// RawEvent is an event that Wait has yielded and Take decodes.
+type RawEvent struct {
 	data    []byte
 	seq     uint64
 	stored  time.Time
@@ -108,7 +116,7 @@ func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*Ev
 		cancel()
 		return nil, classify("read events", err, false)
 	}
-	r := &EventReader{ch: make(chan rawEvent, eventPrefetch), cancel: cancel}
+	r := &EventReader{ch: make(chan RawEvent, eventPrefetch), cancel: cancel}
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -116,10 +124,10 @@ func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*Ev
 			return
 		}
 		select {
-		case r.ch <- rawEvent{m.Data(), meta.Sequence.Stream, meta.Timestamp, meta.NumPending}:
+		case r.ch <- RawEvent{m.Data(), meta.Sequence.Stream, meta.Timestamp, meta.NumPending}:
 		case <-rctx.Done():
 		}
-	}, jetstream.PullMaxMessages(eventPrefetch), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+	}, jetstream.PullMaxMessages(eventPrefetch), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		c.log.Debug("event reader interrupted", "partition", partition, "err", err)
 	}))
 	if err != nil {
@@ -132,11 +140,11 @@ func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*Ev
 
 // Wait returns a channel that yields when an event can be had with Take.
 // It is used in a select beside timers; the yielded token must go to Take.
-func (r *EventReader) Wait() <-chan rawEvent { return r.ch }
+func (r *EventReader) Wait() <-chan RawEvent { return r.ch }
 
 // Take decodes what Wait has yielded. An undecodable event keeps its sequence
 // and comes with an error, so that the reader can step over it.
-func (r *EventReader) Take(raw rawEvent) (StoredEvent, error) {
+func (r *EventReader) Take(raw RawEvent) (StoredEvent, error) {
 	e, err := job.UnmarshalEvent(raw.data)
 	return StoredEvent{Event: e, Sequence: raw.seq, Stored: raw.stored, Pending: raw.pending}, err
 }
@@ -201,7 +209,7 @@ func (c *Conn) replay(ctx context.Context, stream, filter string, policy jetstre
 	if left == 0 {
 		return nil
 	}
-	it, err := cons.Messages()
+	it, err := cons.Messages(jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return classify("replay "+stream, err, false)
 	}

@@ -196,6 +196,7 @@ func (l *lease) renewOnce(ctx context.Context) bool {
 
 func (l *lease) markLost() {
 	l.lostOnce.Do(func() { close(l.lost) })
+	l.stopRenewal()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.endLapse()

@@ -43,7 +43,7 @@ func (c *Conn) WatchRecords(ctx context.Context, each func(RecordUpdate)) error 
 	if info.NumPending == 0 {
 		each(RecordUpdate{Current: true})
 	}
-	it, err := cons.Messages()
+	it, err := cons.Messages(jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return classify("watch records", err, false)
 	}

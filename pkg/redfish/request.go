@@ -130,7 +130,7 @@ func (c *Client) once(ctx context.Context, r request) (*answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	c.log.Debug("redfish request", slog.String("op", r.op), slog.String("method", r.method),
+	c.log.LogAttrs(ctx, slog.LevelDebug, "redfish request", slog.String("op", r.op), slog.String("method", r.method),
 		slog.String("path", r.path), slog.Int("status", resp.StatusCode), slog.Duration("took", time.Since(started)))
 	if err != nil && resp.StatusCode < 300 {
 		return nil, c.broken(ctx, r, resp.StatusCode, true, fmt.Errorf("read answer: %w", err))
@@ -188,7 +188,7 @@ func (c *Client) broken(ctx context.Context, r request, status int, sent bool, e
 		code, err = ended(ctx)
 	}
 	e := &Error{Op: r.op, Method: r.method, Path: r.path, Status: status, Code: code, Sent: sent, cause: err}
-	c.log.Debug("redfish request failed", slog.String("op", r.op), slog.String("method", r.method),
+	c.log.LogAttrs(ctx, slog.LevelDebug, "redfish request failed", slog.String("op", r.op), slog.String("method", r.method),
 		slog.String("path", r.path), slog.String("err", e.Error()))
 	return e
 }

@@ -15,16 +15,27 @@ import (
 // splitObject gives the members of a JSON object, which must be valid and begin
 // with its brace. As in encoding/json the last of equal names wins.
 func splitObject(raw []byte) document {
-	d := make(document, bytes.Count(raw, []byte{':'}))
+	// Few objects have more members, so the map is made once in the right size.
+	var room [24]member
+	members := room[:0]
 	for i := skipSpace(raw, 1); raw[i] != '}'; {
 		end := valueEnd(raw, i)
 		name, _ := scalarText(raw[i:end])
 		i = skipSpace(raw, skipSpace(raw, end)+1) // behind the colon
 		end = valueEnd(raw, i)
-		d[name] = raw[i:end:end]
+		members = append(members, member{name, raw[i:end:end]})
 		i = nextElement(raw, end)
 	}
+	d := make(document, len(members))
+	for _, m := range members {
+		d[m.name] = m.value
+	}
 	return d
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
 }
 
 // splitArray gives the elements of a JSON array, which must be valid and begin
@@ -75,8 +86,11 @@ func valueEnd(raw []byte, i int) int {
 			}
 		}
 	default:
-		for i < len(raw) && !bytes.ContainsRune([]byte(",]} \n\r\t"), rune(raw[i])) {
-			i++
+		for ; i < len(raw); i++ {
+			switch raw[i] {
+			case ',', ']', '}', ' ', '\n', '\r', '\t':
+				return i
+			}
 		}
 		return i
 	}

@@ -20,6 +20,11 @@ const checkAttempts = 3
 // check makes sure that the node can take the package, and finds out whether it
 // needs it.
 func (p *pkgStages) check(ctx context.Context) error {
+	if p.i > 0 && p.u.state.Targets[p.i-1].Uploaded {
+		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.PackagePause); err != nil {
+			return err
+		}
+	}
 	img, err := p.u.d.images.open(ctx, p.target)
 	if err != nil {
 		return err

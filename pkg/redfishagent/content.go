@@ -49,7 +49,7 @@ func (c *packageContent) forSupplies() bool {
 func (p *pkgStages) read(img *image) *packageContent {
 	header, err := firmware.ReadPackage(bufio.NewReader(io.NewSectionReader(img, 0, img.size)))
 	if errors.Is(err, firmware.ErrNotPLDM) {
-		return nil
+		return readManifest(io.NewSectionReader(img, 0, img.size))
 	}
 	if err != nil {
 		p.u.t.Logger().Warn("package header not readable, its versions stay unknown", "op", "check", "err", err)

@@ -26,6 +26,7 @@ const (
 	DefaultUploadPause      = 30 * time.Second
 	DefaultUploadSettle     = 30 * time.Second
 	DefaultLostTaskWindow   = 5 * time.Minute
+	DefaultPackagePause     = 30 * time.Second
 	DefaultMaxUploads       = 64
 )
 
@@ -54,6 +55,9 @@ type Timing struct {
 	// LostTaskWindow is how long a new version may take to show after the device
 	// has forgotten its task: it usually restarts then.
 	LostTaskWindow time.Duration
+	// PackagePause passes between two packages for one node, which its controller
+	// needs to settle.
+	PackagePause time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -68,6 +72,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.UploadPause, DefaultUploadPause},
 		{&t.UploadSettle, DefaultUploadSettle},
 		{&t.LostTaskWindow, DefaultLostTaskWindow},
+		{&t.PackagePause, DefaultPackagePause},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -59,17 +59,17 @@ func (i *images) open(ctx context.Context, target *rackbusv1.FirmwareUpdateTarge
 	// os.Root keeps symbolic links inside the directory.
 	root, err := os.OpenRoot(i.dir)
 	if err != nil {
-		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
 			fmt.Sprintf("firmware directory %s cannot be opened on the agent", i.dir), err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
 	f, err := root.Open(filepath.FromSlash(target.GetFile()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
 			fmt.Sprintf("firmware file not found on the agent: %s", filepath.Join(i.dir, target.GetFile())), err)
 	}
 	if err != nil {
-		return nil, agent.Fail(job.FailureFileNotFound, "validation",
+		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
 			fmt.Sprintf("firmware file %s cannot be opened: %v", target.GetFile(), err), err)
 	}
 	img, err := i.verify(ctx, f, target)
@@ -84,13 +84,22 @@ func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.Firmw
 	if err != nil {
 		return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
 	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+			fmt.Sprintf("firmware file %s is empty or no regular file", target.GetFile()), nil)
+	}
+	if want := target.GetSizeBytes(); want > 0 && want != info.Size() {
+		return nil, agent.Fail(job.FailureFileChanged, phaseValidation,
+			fmt.Sprintf("firmware file %s has changed since the job was admitted: it has %d bytes, admitted were %d",
+				target.GetFile(), info.Size(), want), nil)
+	}
 	if want := target.GetSha256(); len(want) > 0 {
 		sum, err := i.digest(ctx, f, imageKey{f.Name(), info.Size(), info.ModTime()})
 		if err != nil {
 			return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
 		}
 		if !bytes.Equal(sum[:], want) {
-			return nil, agent.Fail(job.FailureFileChanged, "validation",
+			return nil, agent.Fail(job.FailureFileChanged, phaseValidation,
 				fmt.Sprintf("firmware file %s has changed since the job was admitted: its SHA-256 is %x, admitted was %x",
 					target.GetFile(), sum, want), nil)
 		}

@@ -73,12 +73,15 @@ func (p *pkgStages) upload(ctx context.Context) error {
 	case err == nil:
 		s.Task = result.Task
 	case errors.Is(err, redfish.ErrAcceptedWithoutTask):
-		if s.Task, err = p.adopt(ctx); err != nil {
+		if s.Task, err = p.adopt(ctx); err != nil && !transient(err) {
 			return fail(phaseUpdate, p.label, err)
 		}
 		s.Untracked = s.Task.IsZero()
 	case nothingToDo(err):
 		s.Skipped = "the device has this version already: " + err.Error()
+		if err := p.save(); err != nil {
+			return err
+		}
 		return agent.Skip(s.Skipped)
 	default:
 		if err := p.handedOver(ctx, err); err != nil {
@@ -156,17 +159,27 @@ func nothingToDo(err error) bool {
 // naming one; the zero task says that none came.
 func (p *pkgStages) adopt(ctx context.Context) (redfish.TaskRef, error) {
 	end := time.Now().Add(p.u.d.opts.Timing.UploadSettle)
-	for {
+	for waited := false; ; {
 		tasks, err := p.u.c.Tasks(ctx)
 		if err != nil && !transient(err) {
 			return redfish.TaskRef{}, err
 		}
-		if task, found := p.newTask(tasks); found {
+		last := !time.Now().Before(end)
+		task, ours := p.newTask(tasks)
+		if ours || last && !task.IsZero() {
 			p.u.t.Logger().Info("task of the upload found", "op", "upload", "task", task.String())
 			return task, nil
 		}
-		if !time.Now().Before(end) {
-			return redfish.TaskRef{}, nil
+		switch {
+		case last && err != nil && !waited:
+			// It restarts; its tasks count once it is back.
+			waited = true
+			if err := p.u.c.WaitReady(ctx); err != nil {
+				return redfish.TaskRef{}, err
+			}
+			continue
+		case last:
+			return redfish.TaskRef{}, err
 		}
 		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
 			return redfish.TaskRef{}, err
@@ -174,23 +187,25 @@ func (p *pkgStages) adopt(ctx context.Context) (redfish.TaskRef, error) {
 	}
 }
 
-// newTask finds the task that was not there before the upload, on the controller
-// that installs the package. Ids are numbered upwards, so the latest one wins.
-func (p *pkgStages) newTask(after []redfish.TaskRef) (redfish.TaskRef, bool) {
+// newTask finds a task that was not there before the upload. Ids are numbered
+// upwards, so the latest one wins. ours says that it runs on the controller that
+// installs the package; any other is the upload's only if no such one comes.
+func (p *pkgStages) newTask(after []redfish.TaskRef) (found redfish.TaskRef, ours bool) {
 	known := make(map[string]bool, len(p.state().TasksBefore))
 	for _, uri := range p.state().TasksBefore {
 		known[uri] = true
 	}
-	var found redfish.TaskRef
 	for _, t := range after {
-		if known[t.URI] || p.u.c.Profile().Kind == redfish.KindCompute && t.IsHMC() != p.state().HMC {
+		if known[t.URI] {
 			continue
 		}
-		if len(t.ID) > len(found.ID) || len(t.ID) == len(found.ID) && t.ID > found.ID {
-			found = t
+		mine := p.u.c.Profile().Kind != redfish.KindCompute || t.IsHMC() == p.state().HMC
+		later := len(t.ID) > len(found.ID) || len(t.ID) == len(found.ID) && t.ID > found.ID
+		if mine && !ours || mine == ours && later {
+			found, ours = t, mine
 		}
 	}
-	return found, !found.IsZero()
+	return found, ours
 }
 
 // observe looks for what an interrupted upload has left on the device: a task

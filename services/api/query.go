@@ -69,8 +69,10 @@ func (s *Server) ask(ctx context.Context, q query) outcome {
 // result label of the metric.
 func judge(f node.Family, reply *rackbusv1.NodeReply, err error, took time.Duration) (outcome, string) {
 	switch {
-	case err == nil && reply.GetError() == nil:
+	case err == nil && reply.GetError().GetCode() == "" && reply.GetError().GetMessage() == "":
 		return outcome{reply: reply, answered: true}, "ok"
+	case err == nil && reply.GetError().GetMessage() == "":
+		return outcome{err: errors.New(reply.GetError().GetCode()), answered: true}, "refused"
 	case err == nil:
 		return outcome{err: errors.New(reply.GetError().GetMessage()), answered: true}, "refused"
 	case errors.Is(err, bus.ErrNoAgent):

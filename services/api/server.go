@@ -125,6 +125,7 @@ type jobsService struct {
 // may end within the drain timeout, and it returns nil. A listener that cannot be
 // had or fails is an error.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.files.Close()
 	defer s.admitter.Close()
 	lis := s.opts.Listener
 	if lis == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
 )
@@ -26,6 +27,7 @@ type failure struct {
 	agent func(*agenttest.AgentOptions)
 	// activate asks for the activation.
 	activate bool
+	model    func(*sim.Options)
 	// sent is how many images arrive whole.
 	sent int
 
@@ -38,10 +40,13 @@ type failure struct {
 }
 
 func (f failure) run(t *testing.T) {
-	b := newBench(t)
 	if f.agent == nil {
 		f.agent = func(*agenttest.AgentOptions) {}
 	}
+	if f.model == nil {
+		f.model = func(*sim.Options) {}
+	}
+	b := newBench(t, f.model)
 	b.Start(f.agent)
 	b.knobs(func(k *bmc.Knobs) { *k = f.knobs })
 	if f.fault != nil {
@@ -61,6 +66,7 @@ func (f failure) run(t *testing.T) {
 	require.Equal(t, f.phase, j.Failure.Phase, "%+v", j.Failure)
 	require.Contains(t, j.Failure.Message, f.text)
 	require.Len(t, b.uploads(), f.sent)
+	require.LessOrEqual(t, b.posts(auxReset), 1, "a refused AUX cycle is not repeated")
 
 	result := decode(t, j.ResultJSON)
 	require.Equal(t, "failed", result["status"])
@@ -131,6 +137,20 @@ func TestChecksFail(t *testing.T) {
 		}, {
 			name: "file changed", spoil: func(b *bench) { require.NoError(b.t, os.WriteFile(b.firmware(), []byte("other"), 0o600)) },
 			code: job.FailureFileChanged, class: job.CodeFileNotFound, phase: "validation", text: "has changed since the job was admitted",
+		}, {
+			name: "file changed, same size", spoil: func(b *bench) {
+				content, err := os.ReadFile(b.firmware())
+				require.NoError(b.t, err)
+				content[len(content)-1] ^= 1
+				require.NoError(b.t, os.WriteFile(b.firmware(), content, 0o600))
+			},
+			code: job.FailureFileChanged, class: job.CodeFileNotFound, phase: "validation", text: "its SHA-256 is",
+		}, {
+			name: "file is a directory", spoil: func(b *bench) {
+				require.NoError(b.t, os.Remove(b.firmware()))
+				require.NoError(b.t, os.Mkdir(b.firmware(), 0o700))
+			},
+			code: job.FailureFileNotFound, class: job.CodeFileNotFound, phase: "validation", text: "no regular file",
 		}, {
 			name: "file leads outside", spoil: func(b *bench) {
 				require.NoError(b.t, os.Remove(b.firmware()))
@@ -222,6 +242,16 @@ func TestActivationFails(t *testing.T) {
 		}, {
 			name: "host does not go off", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, sent: 1,
 			code: job.FailureActivationFailed, class: job.CodeOther, phase: "activation", text: "wanted OFF",
+		}, {
+			name: "AUX while the host is on", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, model: gb300, sent: 1,
+			code: job.FailurePreconditionFailed, class: job.CodeFailedPrecondition, phase: "activation",
+			messageID: "Base.1.18.1.ChassisPowerStateOffRequired", text: "Firmware flashed but activation failed: AUX power cycle",
+		}, {
+			name: "BMC does not come back", activate: true, model: func(o *sim.Options) {
+				gb300(o)
+				o.Timing.AUXOutage = time.Minute
+			}, sent: 1, agent: func(o *agenttest.AgentOptions) { o.Timing.Redfish.BMCLimit = 200 * time.Millisecond },
+			code: job.FailureActivationFailed, class: job.CodeOther, phase: "activation", text: "the BMC did not come back",
 		},
 	} {
 		t.Run(f.name, f.run)

@@ -78,8 +78,8 @@ func TestRefusedPowerIsToldAtOnce(t *testing.T) {
 func TestRefusedQueries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spoil func(*testing.T, *bench)
-		op     string
-		want   redfish.ErrorCode
+		op    string
+		want  redfish.ErrorCode
 	}{
 		"wrong credentials": {
 			func(_ *testing.T, b *bench) { b.tray.SetAccount("admin", "another") }, redfishagent.OpPowerGet, redfish.CodeUnauthenticated,

@@ -36,7 +36,7 @@ func TestUpdateGetsOver(t *testing.T) {
 		}}},
 		{name: "upload not ready", requests: 3, faults: []faults.Rule{{
 			Selector: faults.Request("POST", pushPath), Remaining: 2,
-			Action: faults.Action{Status: &faults.Status{Code: 503, Headers: map[string]string{"Retry-After": "0"}}},
+			Action: faults.Action{Status: &faults.Status{Code: 503}},
 		}}},
 		{name: "answer without body", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerLocation}, requests: 1},
 		{name: "answer without location", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerBody}, requests: 1},
@@ -95,6 +95,22 @@ func TestUpdateGetsOver(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A device that asks to come back later is not asked before.
+func TestRetryAfterIsHonoured(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", "**/update-multipart"), Remaining: 1,
+		Action: faults.Action{Status: &faults.Status{Code: 503, Headers: map[string]string{"Retry-After": "1"}}},
+	})
+	require.NoError(t, err)
+	j := b.run(update(b.raw("FW_BMC_0", "obmc_7.bin")))
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	sent := b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
+	require.Len(t, sent, 2)
+	require.GreaterOrEqual(t, sent[1].Time.Sub(sent[0].End()), time.Second)
 }
 
 // 200 without a task: accepted at most. Only the version tells.
@@ -190,4 +206,3 @@ func TestNextUpdateOfTheNode(t *testing.T) {
 		require.Len(t, b.uploads(), i+1)
 	}
 }
-

@@ -3,15 +3,11 @@
 package jobs_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -52,7 +48,6 @@ func TestChaos(t *testing.T) {
 	for range 2 {
 		r.start(hasty, func(o *jobs.Options) { o.Failpoints = points })
 	}
-	js := r.jetstream()
 	seed := rand.IntN(1 << 20)
 	t.Logf("seed %d", seed)
 	runs := make([]chaosRun, families)
@@ -63,7 +58,7 @@ func TestChaos(t *testing.T) {
 		if i%3 == 0 {
 			runs[i].behind = r.admission().park(runs[i].node(), true)
 		}
-		wg.Go(func() { r.playHistory(js, runs[i].Events) })
+		wg.Go(func() { r.playHistory(runs[i].Events) })
 	}
 	wg.Wait()
 	var total int64
@@ -106,22 +101,10 @@ func (r *rig) admitRecords(records []job.Record) {
 	})
 }
 
-// playHistory stores events as they are, repetitions included: without message
-// ids, so that the broker does not drop them.
-func (r *rig) playHistory(js jetstream.JetStream, events []job.Event) {
+// playHistory stores events as they are, repetitions included.
+func (r *rig) playHistory(events []job.Event) {
 	for i := range events {
-		e := &events[i]
-		data, err := job.MarshalEvent(*e)
-		if err != nil {
-			r.t.Error(err)
-			return
-		}
-		at := e.NodeID
-		if at == "" {
-			at = "="
-		}
-		subject := fmt.Sprintf("rb.evt.v1.%d.%s.%s.%s.%s", e.ID.Partition(bus.Partitions), e.RackID, at, e.ID, e.Kind)
-		if _, err := js.PublishMsg(r.t.Context(), &nats.Msg{Subject: subject, Data: data}); err != nil {
+		if err := r.raw.PublishAgain(r.t.Context(), &events[i]); err != nil {
 			r.t.Error(err)
 			return
 		}
@@ -168,17 +151,13 @@ func (r *rig) checkFamily(c *chaosRun) int {
 }
 
 func counted(c job.Counts, s job.State) job.Counts {
-	switch s {
-	case job.StateCompleted:
-		c.Completed++
-	case job.StateFailed:
-		c.Failed++
-	case job.StateCancelled:
-		c.Cancelled++
-	case job.StateTerminated:
-		c.Terminated++
-	case job.StateTimedOut:
-		c.TimedOut++
+	for state, n := range map[job.State]*uint32{
+		job.StateCompleted: &c.Completed, job.StateFailed: &c.Failed, job.StateCancelled: &c.Cancelled,
+		job.StateTerminated: &c.Terminated, job.StateTimedOut: &c.TimedOut,
+	} {
+		if s == state {
+			*n++
+		}
 	}
 	return c
 }
@@ -204,15 +183,4 @@ func (r *rig) checkNodes(c *chaosRun) int {
 	rec := r.awaitState(c.behind, job.StateCompleted)
 	r.requireFree(c.node(), c.behind)
 	return int(rec.PublicN)
-}
-
-// jetstream gives raw access to the broker.
-func (r *rig) jetstream() jetstream.JetStream {
-	r.t.Helper()
-	nc, err := nats.Connect(r.b.URL())
-	require.NoError(r.t, err)
-	r.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
-	require.NoError(r.t, err)
-	return js
 }

@@ -9,17 +9,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -34,9 +34,11 @@ const patience = 20 * time.Second
 // rig is a broker, a connection in the role of API and agents, and the replicas
 // of the jobs service under test.
 type rig struct {
-	t    testing.TB
-	b    *broker.Broker
+	t testing.TB
+	// urls are those of one server, or of three.
+	urls []string
 	conn *bus.Conn
+	raw  *bustest.Raw
 	log  *slog.Logger
 }
 
@@ -54,11 +56,20 @@ func newRig(t testing.TB) *rig {
 	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	r := &rig{t: t, b: b, log: slog.New(slog.DiscardHandler)}
+	return newRigOn(t, b.URL())
+}
+
+func newRigOn(t testing.TB, urls ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, urls: urls, log: slog.New(slog.DiscardHandler)}
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	r.conn = r.connect("test")
+	raw, err := bustest.Open(strings.Join(urls, ","))
+	require.NoError(t, err)
+	r.raw = raw
+	t.Cleanup(r.raw.Close)
 	require.NoError(t, r.conn.Provision(t.Context()))
 	return r
 }
@@ -66,7 +77,7 @@ func newRig(t testing.TB) *rig {
 func (r *rig) connect(role string) *bus.Conn {
 	r.t.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: []string{r.b.URL()}, Name: role, Role: role, Replicas: 1, Timing: quick(), Logger: r.log,
+		URLs: r.urls, Name: role, Role: role, Replicas: len(r.urls), Timing: quick(), Logger: r.log,
 	})
 	require.NoError(r.t, err)
 	r.t.Cleanup(c.Close)
@@ -336,10 +347,7 @@ func (r *rig) finished(id job.ID, epoch uint64, state job.State) {
 // publicEvents returns everything that the public stream holds, in order.
 func (r *rig) publicEvents() []bus.PublicEvent {
 	r.t.Helper()
-	nc, err := nats.Connect(r.b.URL())
+	events, err := r.raw.PublicEvents(r.t.Context())
 	require.NoError(r.t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(r.t, err)
-	return decodePublic(r.t, js)
+	return events
 }

@@ -21,7 +21,7 @@ func Program() process.Program {
 		Name: "rackbus-jobs", Does: "turns events into job records, and ends and removes what nobody else does",
 		Process: config.ProcessJobs,
 		Run: func(ctx context.Context, env *process.Env) error {
-			conn, err := env.Connect(role)
+			conn, err := env.Connect(role) //nolint:contextcheck // The connection ends with Close.
 			if err != nil {
 				return err
 			}

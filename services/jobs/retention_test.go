@@ -127,7 +127,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 func TestRunReportsAMisconfiguredBus(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c, err := bus.Connect(bus.Options{URLs: []string{r.b.URL()}, Name: "x", Role: "x", Replicas: 3})
+	c, err := bus.Connect(bus.Options{URLs: r.urls, Name: "x", Role: "x", Replicas: 3})
 	require.NoError(t, err)
 	defer c.Close()
 	s, err := jobs.New(jobs.Options{Conn: c})

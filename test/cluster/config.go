@@ -65,15 +65,25 @@ func (c *Cluster) standard(brokers int) settings {
 	}
 	s.duration("timing.bus.progress_interval", 500*time.Millisecond)
 	s.duration("timing.bus.admit_timeout", 5*time.Second)
+	for key, d := range leases(brokers) {
+		s.duration("timing.bus."+key, d)
+	}
+	return s
+}
+
+// leases are about half of the standard ones: a test waits for their end more than for anything else.
+func leases(brokers int) map[string]time.Duration {
 	if brokers == 1 {
-		// Half of the standard leases: a test waits for their end more than for anything else.
-		for key, d := range map[string]time.Duration{
+		return map[string]time.Duration{
 			"session_ttl": 3 * time.Second, "session_renew": 600 * time.Millisecond, "session_margin": 500 * time.Millisecond,
 			"ack_wait": 3 * time.Second, "work_interval": time.Second, "nak_busy": 500 * time.Millisecond,
 			"fold_ttl": 2500 * time.Millisecond, "fold_renew": 500 * time.Millisecond,
-		} {
-			s.duration("timing.bus."+key, d)
 		}
 	}
-	return s
+	// Losing the leader of a stream stops writes for five seconds and more.
+	return map[string]time.Duration{
+		"session_ttl": 9 * time.Second, "session_renew": time.Second, "session_margin": time.Second,
+		"ack_wait": 6 * time.Second, "work_interval": 2 * time.Second, "nak_busy": time.Second,
+		"fold_ttl": 9 * time.Second, "fold_renew": time.Second,
+	}
 }

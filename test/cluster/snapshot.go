@@ -27,8 +27,9 @@ type Snapshot struct {
 	Records  map[job.ID]job.Record
 	Locks    map[string]*rackbusv1.NodeLock
 	Capacity int64
-	// Commands, Parked and Gone count commands, parked commands, and families that are being removed.
-	Commands, Parked, Gone int
+	// Commands, Parked, Gone and Outbox count commands, parked commands, families that are being removed, and commits
+	// whose public events are still to be published.
+	Commands, Parked, Gone, Outbox int
 }
 
 // Bus connects to the brokers with the rights of the jobs service. The caller closes the connection.
@@ -153,6 +154,8 @@ func (s *Snapshot) take(m Stored) error {
 		s.Commands++
 	case strings.HasPrefix(subject, "rb.park."):
 		s.Parked++
+	case strings.HasPrefix(subject, "rb.out."):
+		s.Outbox++
 	case strings.HasPrefix(subject, "$KV.rb.gone."):
 		s.Gone++
 	}

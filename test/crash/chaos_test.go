@@ -59,6 +59,8 @@ func newChaos(t *testing.T, c *cluster.Cluster, seed uint64, brokers int) *chaos
 		},
 	}
 	if brokers > 1 {
+		// Leases are longer with three brokers, so jobs need more peace between two blows.
+		ch.pause = span{400 * time.Millisecond, 1200 * time.Millisecond}
 		ch.habits[cluster.RoleBroker] = habit{2, span{500 * time.Millisecond, 2 * time.Second}, span{500 * time.Millisecond, 3 * time.Second}}
 	}
 	return ch

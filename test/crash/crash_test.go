@@ -24,8 +24,9 @@ import (
 
 var (
 	seed     = flag.Uint64("crash.seed", 1, "seed of what happens to which process")
-	updates  = flag.Int("crash.n", 0, "firmware updates to run; 0 is 40 with one broker, 20 with three")
+	updates  = flag.Int("crash.n", 0, "firmware updates to run; 0 is 40 with one broker, 16 with three")
 	replicas = flag.Int("crash.replicas", 0, "run with 1 or 3 brokers only; 0 runs both, one after the other")
+	storm    = flag.Duration("crash.storm", 0, "how long processes are hit; 0 is 25 s in the short runs, and to the end when -crash.n is given")
 	limit    = flag.Duration("crash.limit", 0, "limit of a run; 0 is 2 minutes and 1 s per update")
 )
 
@@ -48,7 +49,7 @@ func TestCrash(t *testing.T) {
 		t.Run(fmt.Sprintf("brokers=%d", brokers), func(t *testing.T) {
 			n := *updates
 			if n == 0 {
-				n = map[int]int{1: 40, 3: 20}[brokers]
+				n = map[int]int{1: 40, 3: 16}[brokers]
 			}
 			newCrash(t, brokers, n).run()
 		})
@@ -123,14 +124,27 @@ func (cr *crash) run() {
 	require.NoError(cr.t, err)
 	require.Equal(cr.t, rackmanager.ReturnCode_RETURN_CODE_SUCCESS, created.GetResponse().GetStatus())
 
-	raging, calm := context.WithCancel(ctx)
-	var storm sync.WaitGroup
-	storm.Go(func() { cr.chaos.run(raging) })
+	raging, calm := context.WithTimeout(ctx, cr.stormLength(bound))
+	defer calm()
+	var wg sync.WaitGroup
+	wg.Go(func() { cr.chaos.run(raging) })
 	cr.callAll(ctx)
 	calm()
-	storm.Wait()
+	wg.Wait()
 	cr.settle(ctx)
 	cr.report(ctx)
+}
+
+// stormLength keeps the short runs short.
+func (cr *crash) stormLength(bound time.Duration) time.Duration {
+	switch {
+	case *storm > 0:
+		return *storm
+	case *updates == 0:
+		return 25 * time.Second
+	default:
+		return bound
+	}
 }
 
 // callAll lets every caller work on nodes of its own until all updates are done.
@@ -245,14 +259,14 @@ func (cr *crash) follow(ctx context.Context, a assignment, version string) {
 	cr.answers = append(cr.answers, answer{a, version, s, d.Version(component)})
 }
 
-// settle waits until every process is back and nothing moves any more.
+// settle waits until every process is back, every job has ended and every public event is out.
 func (cr *crash) settle(ctx context.Context) {
 	for _, p := range cr.c.All() {
 		require.NoError(cr.t, p.WaitReady(ctx))
 	}
 	for {
 		s, err := cr.c.Snapshot(ctx)
-		if err == nil && len(s.Open()) == 0 || ctx.Err() != nil {
+		if err == nil && len(s.Open()) == 0 && s.Outbox == 0 || ctx.Err() != nil {
 			return
 		}
 		wait(ctx, pollPause)

@@ -50,7 +50,7 @@ func New(t testing.TB, family node.Family) *Rig {
 	require.NoError(t, err)
 	sealer, err := seal.NewSealer(seal.PublicKeys{family: {public}})
 	require.NoError(t, err)
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: storeDir(t), Host: "127.0.0.1", Port: -1})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	r := &Rig{
@@ -64,6 +64,18 @@ func New(t testing.TB, family node.Family) *Rig {
 	t.Cleanup(r.Conn.Close)
 	require.NoError(t, r.Conn.Provision(t.Context()))
 	return r
+}
+
+// storeDir is in memory where there is such a file system: the broker syncs every
+// write, and these tests do not cut its power.
+func storeDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "rackbus-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // busTiming are leases short enough for tests of takeovers.
@@ -106,7 +118,7 @@ func Timing() redfishagent.Timing {
 		},
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
 		UntrackedLimit: time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
-		UploadSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond,
+		UploadSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond, PackagePause: tick,
 	}
 }
 
@@ -133,7 +145,7 @@ type Agent struct {
 // Start runs an agent until the test ends.
 func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	r.T.Helper()
-	o := AgentOptions{Timing: Timing(), DrainTimeout: 10 * time.Second}
+	o := AgentOptions{Timing: Timing(), DrainTimeout: 3 * time.Second}
 	for _, c := range change {
 		c(&o)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // compareRequests updates one tray through Rackbus and one directly, and compares
@@ -72,19 +73,27 @@ func requestsTo(file, device string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	var out []string
+	type entry struct {
+		Time   time.Time `json:"time"`
+		Device string    `json:"device"`
+		Method string    `json:"method"`
+		Path   string    `json:"path"`
+	}
+	var entries []entry
 	for lines := json.NewDecoder(bufio.NewReader(f)); lines.More(); {
-		var e struct {
-			Device string `json:"device"`
-			Method string `json:"method"`
-			Path   string `json:"path"`
-		}
+		var e entry
 		if err := lines.Decode(&e); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if e.Device == device {
-			out = append(out, e.Method+" "+e.Path)
+			entries = append(entries, e)
 		}
+	}
+	// The file has them in the order in which they ended.
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.Time.Compare(b.Time) })
+	out := make([]string, len(entries))
+	for i, e := range entries {
+		out[i] = e.Method + " " + e.Path
 	}
 	return out, nil
 }

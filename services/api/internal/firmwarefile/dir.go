@@ -47,10 +47,11 @@ type version struct {
 	modTime time.Time
 }
 
-// entry is a file's digest, or the work on it.
+// entry is a file's digest, or the work on it. sum and err are set once ready is
+// closed.
 type entry struct {
 	version version
-	ready   chan struct{} // closed when sum or err is set
+	ready   chan struct{}
 	sum     [sha256.Size]byte
 	err     error
 }
@@ -61,9 +62,13 @@ type Dir struct {
 
 	mu      sync.Mutex
 	digests map[string]*entry // by real path
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 }
 
-// Open returns the directory, which must exist.
+// Open returns the directory, which must exist. Close ends the work on it.
 func Open(dir string) (*Dir, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -76,7 +81,15 @@ func Open(dir string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open firmware directory: %w", err)
 	}
-	return &Dir{root: abs, digests: make(map[string]*entry)}, nil
+	d := &Dir{root: abs, digests: make(map[string]*entry)}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Close stops the hashing of files and waits for it.
+func (d *Dir) Close() {
+	d.cancel()
+	d.wg.Wait()
 }
 
 // Find returns the file of a name: relative to the directory, or absolute within
@@ -139,35 +152,35 @@ func reason(err error) error {
 }
 
 // digest returns the SHA-256 of a file, computed once per version however many
-// callers wait for it.
+// callers wait for it. A caller that goes away does not stop the work: hashing a
+// large image can take longer than a client waits, and its retry finds it done.
 func (d *Dir) digest(ctx context.Context, path string, v version) ([sha256.Size]byte, error) {
-	for {
-		d.mu.Lock()
-		e, known := d.digests[path]
-		mine := !known || e.version != v
-		if mine {
-			e = &entry{version: v, ready: make(chan struct{})}
-			d.digests[path] = e
+	d.mu.Lock()
+	e, known := d.digests[path]
+	if !known || e.version != v {
+		if d.ctx.Err() != nil {
+			d.mu.Unlock()
+			return [sha256.Size]byte{}, fmt.Errorf("hash firmware file: %w", d.ctx.Err())
 		}
-		d.mu.Unlock()
-		if mine {
-			e.sum, e.err = hashFile(ctx, path, v)
-			if e.err != nil {
-				d.forget(path, e)
-			}
-			close(e.ready)
-			return e.sum, e.err
-		}
-		select {
-		case <-e.ready:
-		case <-ctx.Done():
-			return e.sum, fmt.Errorf("hash firmware file: %w", ctx.Err())
-		}
-		if e.err == nil || !errors.Is(e.err, context.Canceled) && !errors.Is(e.err, context.DeadlineExceeded) {
-			return e.sum, e.err
-		}
-		// The one who computed it was cancelled; that says nothing about the file.
+		e = &entry{version: v, ready: make(chan struct{})}
+		d.digests[path] = e
+		d.wg.Go(func() { d.compute(path, e) })
 	}
+	d.mu.Unlock()
+	select {
+	case <-e.ready:
+		return e.sum, e.err
+	case <-ctx.Done():
+		return [sha256.Size]byte{}, fmt.Errorf("hash firmware file: %w", ctx.Err())
+	}
+}
+
+func (d *Dir) compute(path string, e *entry) {
+	e.sum, e.err = hashFile(d.ctx, path, e.version)
+	if e.err != nil {
+		d.forget(path, e)
+	}
+	close(e.ready)
 }
 
 func (d *Dir) forget(path string, e *entry) {

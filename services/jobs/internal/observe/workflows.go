@@ -114,6 +114,7 @@ func message(t job.Transition) string {
 		return "job superseded"
 	case job.StateTimedOut:
 		return "job timed out"
+	case job.StateUnspecified, job.StateQueued:
 	}
 	return "job changed"
 }
@@ -133,5 +134,5 @@ func (p *Partition) write(r *job.Record, t job.Transition) {
 	} else {
 		attrs = append(attrs, "description", t.Description)
 	}
-	p.log.Info(message(t), attrs...)
+	p.log.Info(message(t), attrs...) //nolint:sloglint // One of the constants that message has.
 }

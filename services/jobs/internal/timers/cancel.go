@@ -55,7 +55,7 @@ func (h *Handler) cancel(ctx context.Context, r job.Record) error {
 	}
 	flag := cp.GetCancel()
 	switch since := now.Sub(flag.GetRequestedAt().AsTime()); {
-	case job.CancelMode(flag.GetMode()) < r.Cancel.Mode: //nolint:gosec // modes are below 3
+	case job.CancelMode(flag.GetMode()) < r.Cancel.Mode:
 		if err := h.flag(ctx, cp, rev, asked(r.Cancel, now)); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (h *Handler) cancel(ctx context.Context, r job.Record) error {
 // or a termination is overdue, the job ends here.
 func (h *Handler) cancelOwnerless(ctx context.Context, r *job.Record, cp *rackbusv1.JobCheckpoint, rev bus.Revision, now time.Time) error {
 	flag := cp.GetCancel()
-	mode := job.CancelMode(flag.GetMode()) //nolint:gosec // modes are below 3
+	mode := job.CancelMode(flag.GetMode())
 	cut := mode == job.CancelTerminate && now.Sub(flag.GetRequestedAt().AsTime()) >= h.Limits.StopLimit
 	if cut || cp.GetOwner() == "" && mode != job.CancelNone && now.Sub(cp.GetAt().AsTime()) >= h.Limits.TakeoverLimit {
 		return outcome.Claimed(ctx, h.Conn, r, cp, rev, outcome.Verdict{

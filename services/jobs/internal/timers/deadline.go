@@ -95,7 +95,7 @@ func (h *Handler) expireQueued(ctx context.Context, r *job.Record, now time.Time
 func (h *Handler) stopExpired(ctx context.Context, r *job.Record, cp *rackbusv1.JobCheckpoint, rev bus.Revision, now time.Time) error {
 	asked := cp.GetCancel()
 	since := now.Sub(asked.GetRequestedAt().AsTime())
-	mode := job.CancelMode(asked.GetMode()) //nolint:gosec // modes are below 3
+	mode := job.CancelMode(asked.GetMode())
 	switch {
 	case mode == job.CancelTerminate && since >= h.Limits.StopLimit:
 		return h.fence(ctx, bus.TimerDeadline, r, cp)

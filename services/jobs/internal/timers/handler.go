@@ -121,6 +121,7 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 		return h.deadline(ctx, r)
 	case bus.TimerCancel:
 		return h.cancel(ctx, r)
+	case bus.TimerReap:
 	}
 	h.Log.Error("timer of an unknown kind dropped", "timer", string(t.Kind), "job_id", t.ID.String())
 	return nil

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bustest lets tests of services look at the broker past pkg/bus, and
+// put things there that no service would.
+package bustest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// ErrForeignEvent says that a message of the public stream is not as the
+// contract has it.
+var ErrForeignEvent = errors.New("bustest: public event breaks the contract")
+
+// Raw is a connection to a broker without any of the rules of pkg/bus.
+type Raw struct {
+	nc *nats.Conn
+	js jetstream.JetStream
+}
+
+// Open connects to the broker.
+func Open(url string) (*Raw, error) {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return nil, fmt.Errorf("open raw connection: %w", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("open raw connection: %w", err)
+	}
+	return &Raw{nc, js}, nil
+}
+
+// Close ends the connection.
+func (r *Raw) Close() { r.nc.Close() }
+
+// PublicEvents returns everything that the public stream holds, in order.
+func (r *Raw) PublicEvents(ctx context.Context) ([]bus.PublicEvent, error) {
+	cons, err := r.js.OrderedConsumer(ctx, "RACKBUS_EVENTS", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("read public events: %w", err)
+	}
+	info, err := cons.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read public events: %w", err)
+	}
+	out := make([]bus.PublicEvent, 0, info.NumPending)
+	if info.NumPending == 0 {
+		return out, nil
+	}
+	it, err := cons.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("read public events: %w", err)
+	}
+	defer it.Stop()
+	for range info.NumPending {
+		m, err := it.Next()
+		if err != nil {
+			return nil, fmt.Errorf("read public events: %w", err)
+		}
+		var e bus.PublicEvent
+		if err := json.Unmarshal(m.Data(), &e); err != nil {
+			return nil, fmt.Errorf("read public event: %w", err)
+		}
+		if id := fmt.Sprintf("%s:%d", e.JobID, e.N); m.Headers().Get("ce-id") != id {
+			return nil, fmt.Errorf("%w: ce-id is %q, not %q", ErrForeignEvent, m.Headers().Get("ce-id"), id)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// PublishAgain stores an event as it is: without the message id by which the
+// broker drops repetitions.
+func (r *Raw) PublishAgain(ctx context.Context, e *job.Event) error {
+	data, err := job.MarshalEvent(*e)
+	if err != nil {
+		return err
+	}
+	return r.publish(ctx, e, data)
+}
+
+// PublishGarbage stores bytes that are no event in the partition of a job.
+func (r *Raw) PublishGarbage(ctx context.Context, id job.ID) error {
+	return r.publish(ctx, &job.Event{ID: id}, []byte{0xff})
+}
+
+func (r *Raw) publish(ctx context.Context, e *job.Event, data []byte) error {
+	token := func(id string) string {
+		if id == "" {
+			return "="
+		}
+		return id
+	}
+	subject := fmt.Sprintf("rb.evt.v1.%d.%s.%s.%s.%s",
+		e.ID.Partition(bus.Partitions), token(e.RackID), token(e.NodeID), e.ID, e.Kind)
+	if _, err := r.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data}); err != nil {
+		return fmt.Errorf("publish raw event: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package powershelfagent_test
+
+import (
+	"encoding/json"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/firmwarepackage"
+	"github.com/rackbus/rackbus/sim/reqlog"
+)
+
+// The tests wait for disks and timers, hardly ever for a processor.
+const sideBySide = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	pushPath     = "/redfish/v1/UpdateService/update"
+	managerReset = "Manager.Reset"
+)
+
+// bench is one simulated shelf and a broker.
+type bench struct {
+	*agenttest.Rig
+	t     *testing.T
+	rack  *sim.Rack
+	shelf *sim.Device
+	node  *rackbusv1.NodeTarget
+}
+
+func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	t.Parallel()
+	o := sim.Options{PowerShelves: 1, Timing: bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 100 * time.Millisecond}}
+	for _, c := range change {
+		c(&o)
+	}
+	rack, err := sim.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rack.Close()) })
+	d := rack.Devices()[0]
+	b := &bench{Rig: agenttest.New(t, node.FamilyPowerShelf), t: t, rack: rack, shelf: d}
+	b.node = b.Target(agenttest.Device{
+		RackID: rack.ID(), NodeID: d.ID(), Type: d.NodeType(), IP: d.IP(), Port: d.Port(),
+		User: d.Username(), Password: d.Password(),
+	})
+	return b
+}
+
+// image writes a raw controller image to the agent; the shelf reads the version
+// from the name.
+func (b *bench) image(name string) *rackbusv1.FirmwareUpdateTarget {
+	b.t.Helper()
+	return b.File("", name, firmwarepackage.Raw(name, 4096))
+}
+
+// controller is the version of the shelf's controller.
+func (b *bench) controller() string {
+	b.t.Helper()
+	for name, version := range b.shelf.Versions() {
+		if strings.HasPrefix(name, "pmc_") {
+			return version
+		}
+	}
+	b.t.Fatal("the shelf has no controller")
+	return ""
+}
+
+func (b *bench) requests(method, path string) []reqlog.Entry {
+	return b.rack.Requests(b.shelf.ID(), reqlog.Filter{Method: method, Path: path})
+}
+
+func (b *bench) run(u *rackbusv1.FirmwareUpdate) agenttest.Job {
+	b.t.Helper()
+	return b.Await(b.Admit(b.node, u))
+}
+
+func decode(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package powershelfagent_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/firmwarepackage"
+)
+
+func TestControllerUpdate(t *testing.T) {
+	for _, generation := range []sim.Generation{sim.GB200, sim.GB300} {
+		t.Run(string(generation), func(t *testing.T) {
+			b := newBench(t, func(o *sim.Options) { o.ShelfGeneration = generation })
+			b.Start()
+			require.Equal(t, "Immediate", b.shelf.ApplyTime())
+			j := b.run(&rackbusv1.FirmwareUpdate{
+				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+			})
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Len(t, b.requests("PATCH", "/redfish/v1/UpdateService"), 1)
+			require.Equal(t, "OnReset", b.shelf.ApplyTime())
+			require.Len(t, b.requests("POST", pushPath), 1)
+			require.Len(t, b.requests("POST", "**/"+managerReset), 1)
+			require.Equal(t, "r1.9.9", b.controller())
+			require.Equal(t, bmc.PowerOn, b.shelf.PowerState(), "power stays")
+			require.Equal(t, []string{"check", "upload", "install", "activate_manager_reset", "activate_wait_manager"}, j.StageNames())
+			require.JSONEq(t, `{
+				"rack_id":"rack-1","node_id":"powershelf-0001","targets_completed":1,"targets_skipped":0,
+				"targets":[{"component":"","firmware_file":"openbmc_r1.9.9.tar","target":"package-derived","status":"completed",
+					"nvfwupd_summary":{"message":"The task has completed.","task_ids":["0"]}}],
+				"activated":true,"post_activation_version_check":null,"status":"completed"}`, j.ResultJSON)
+		})
+	}
+}
+
+func TestUpdateWithoutActivation(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	before := b.controller()
+	j := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}})
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Empty(t, b.requests("POST", "**/"+managerReset))
+	require.Equal(t, before, b.controller())
+	require.Len(t, b.shelf.Pending(), 1)
+}
+
+// Shelves leave an OnReset update in shapes that read as failures.
+func TestHandoff(t *testing.T) {
+	for _, shape := range []bmc.Handoff{bmc.HandoffAborted, bmc.HandoffInternalError} {
+		t.Run(string(shape), func(t *testing.T) {
+			b := newBench(t)
+			b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = shape })
+			b.Start()
+			j := b.run(&rackbusv1.FirmwareUpdate{
+				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+			})
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Equal(t, "r1.9.9", b.controller())
+			require.Contains(t, j.ResultJSON, "reached reset handoff; activation required")
+		})
+	}
+}
+
+// The controller drops the upload as it hands over; its task is the update's.
+func TestDroppedUploadIsAdopted(t *testing.T) {
+	for name, action := range map[string]faults.Action{
+		"no answer":     {Cut: &faults.Cut{AfterExecute: true}},
+		"broken answer": {Cut: &faults.Cut{Bytes: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = bmc.HandoffAborted })
+			_, err := b.rack.AddFault(faults.Rule{Selector: faults.Request("POST", pushPath), Action: action, Remaining: 1})
+			require.NoError(t, err)
+			b.Start()
+			j := b.run(&rackbusv1.FirmwareUpdate{
+				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+			})
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Len(t, b.requests("POST", pushPath), 1)
+			require.Equal(t, "r1.9.9", b.controller())
+			require.Contains(t, j.ResultJSON, `"task_ids":["0"]`)
+		})
+	}
+}
+
+// The handoff task of an earlier update is not taken for this one's.
+func TestOldHandoffIsNotAdopted(t *testing.T) {
+	b := newBench(t)
+	b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = bmc.HandoffAborted })
+	b.Start()
+	first := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.8.tar")}})
+	require.Equal(t, job.StateCompleted, first.State, "%+v", first.Failure)
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", pushPath), Action: faults.Action{Status: &faults.Status{Code: 500}},
+	})
+	require.NoError(t, err)
+	j := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true})
+	require.Equal(t, job.StateFailed, j.State)
+	require.Equal(t, job.FailureBMCRefused, j.Failure.FailureCode, "%+v", j.Failure)
+	require.Equal(t, "update", j.Failure.Phase)
+	require.Empty(t, b.requests("POST", "**/"+managerReset))
+}
+
+// A controller that restarts between two looks is no failure.
+func TestSilentManagerReset(t *testing.T) {
+	b := newBench(t)
+	b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.SilentManagerReset = true })
+	b.Start()
+	j := b.run(&rackbusv1.FirmwareUpdate{
+		Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+	})
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Equal(t, "r1.9.9", b.controller())
+}
+
+func TestLostAnswerToTheReset(t *testing.T) {
+	b := newBench(t)
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", "**/"+managerReset), Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}}, Remaining: 1,
+	})
+	require.NoError(t, err)
+	b.Start()
+	j := b.run(&rackbusv1.FirmwareUpdate{
+		Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+	})
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Len(t, b.requests("POST", "**/"+managerReset), 1)
+	require.Equal(t, "r1.9.9", b.controller())
+}
+
+func TestSupplyImageIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	pldm, err := firmwarepackage.Build(firmwarepackage.Spec{
+		Version: "shelf", Components: []firmwarepackage.Component{{Name: "PSU", Version: "F1F1"}},
+	})
+	require.NoError(t, err)
+	archive, err := firmwarepackage.ShelfArchive("LITEON-PSU", "F1F1", "PF-1333-7R", []byte("image"))
+	require.NoError(t, err)
+	for name, target := range map[string]*rackbusv1.FirmwareUpdateTarget{
+		"by prefix":    b.image("sp-2552_F1F1_x.bin"),
+		"by name":      b.image("liteon-psu_F1F1.bin"),
+		"by component": b.File("powerdevice0", "fw.bin", []byte("image")),
+		"by package":   b.File("", "shelf.fwpkg", pldm),
+		"by manifest":  b.File("", "shelf.tar", archive),
+	} {
+		j := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{target}, Activate: true})
+		require.Equal(t, job.StateFailed, j.State, name)
+		require.Equal(t, job.FailureInvalidArgument, j.Failure.FailureCode, name)
+		require.Contains(t, j.Failure.Message, "is an image for power supplies, which this release does not update")
+		require.Equal(t, "validation", decode(t, j.ResultJSON)["phase"])
+	}
+	require.Empty(t, b.requests("POST", ""))
+	require.Empty(t, b.requests("PATCH", ""))
+}
+
+func TestControllerPackageUpToDate(t *testing.T) {
+	b := newBench(t)
+	b.Start()
+	for _, version := range []string{b.controller(), "r1.9.9"} {
+		want := map[bool]string{true: "already_up_to_date", false: "completed"}[version == b.controller()]
+		archive, err := firmwarepackage.ShelfArchive("OPENBMC", version, "PF-1333-7R", []byte("image"))
+		require.NoError(t, err)
+		j := b.run(&rackbusv1.FirmwareUpdate{
+			Targets: []*rackbusv1.FirmwareUpdateTarget{b.File("", "obmc-"+version+".tar", archive)}, Activate: true,
+		})
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, want, decode(t, j.ResultJSON)["status"])
+	}
+	require.Equal(t, "r1.9.9", b.controller())
+	require.Len(t, b.requests("POST", pushPath), 1)
+}
+
+func TestAgentDies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		point string
+		n     int
+	}{
+		"before the upload": {agent.FailAfterIntent, 1},
+		"behind the upload": {agent.FailAfterDeviceChange, 1},
+		"before the reset":  {agent.FailAfterIntent, 2},
+		"behind the reset":  {agent.FailAfterDeviceChange, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			doomed := b.StartDoomed(tt.point, tt.n)
+			id := b.Admit(b.node, &rackbusv1.FirmwareUpdate{
+				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
+			})
+			<-doomed.Dead()
+			b.Start()
+			j := b.Await(id)
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			require.Len(t, b.requests("POST", pushPath), 1)
+			require.Len(t, b.requests("POST", "**/"+managerReset), 1)
+			require.Equal(t, "r1.9.9", b.controller())
+		})
+	}
+}
