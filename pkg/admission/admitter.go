@@ -21,6 +21,9 @@ type Admitter struct {
 	queue    chan *share
 	draining atomic.Bool
 	reaper   reaper
+	// failing is since when the broker gives no answer, zero while it does. Only
+	// the committing goroutine knows it.
+	failing time.Time
 
 	ctx    context.Context
 	cancel context.CancelFunc

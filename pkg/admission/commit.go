@@ -93,17 +93,19 @@ func (a *Admitter) round(group []*share, try int) (again []*share, wait time.Dur
 	if len(group) == 0 {
 		return nil, 0
 	}
-	ctx, cancel := context.WithDeadline(a.ctx, a.limit(group))
+	start := time.Now()
+	ctx, cancel := context.WithDeadline(a.ctx, a.limit(group, start))
 	defer cancel()
 	open, err := a.attempt(ctx, group)
 	if err == nil {
+		a.failing = time.Time{}
 		for _, s := range open {
 			s.apply()
 			s.settle(nil)
 		}
 		return nil, 0
 	}
-	return a.sortOut(ctx, open, err, try)
+	return a.sortOut(ctx, open, err, try, start)
 }
 
 // attempt plans the group and commits it. It returns the shares that are not
@@ -143,17 +145,27 @@ func (a *Admitter) attempt(ctx context.Context, group []*share) ([]*share, error
 
 // limit is until when a round may go on: no longer than the first of its shares
 // has, so that none waits beyond its time.
-func (a *Admitter) limit(group []*share) time.Time {
-	limit := time.Now().Add(a.opts.BrokerLimit)
+func (a *Admitter) limit(group []*share, start time.Time) time.Time {
+	limit := start.Add(a.opts.BrokerLimit)
 	for _, s := range group {
 		if d, ok := s.ctx.Deadline(); ok && d.Before(limit) {
 			limit = d
 		}
-		if !s.failing.IsZero() && s.failing.Add(a.opts.BrokerLimit).Before(limit) {
-			limit = s.failing.Add(a.opts.BrokerLimit)
+		if d := a.giveUp(s); !a.failing.IsZero() && d.Before(limit) {
+			limit = d
 		}
 	}
 	return limit
+}
+
+// giveUp is when a share has waited long enough for a broker that is away. Time
+// in the queue behind others that wait for it counts.
+func (a *Admitter) giveUp(s *share) time.Time {
+	since := a.failing
+	if s.askedAt.After(since) {
+		since = s.askedAt
+	}
+	return since.Add(a.opts.BrokerLimit)
 }
 
 // dropEnded settles the shares whose caller has gone.
@@ -178,24 +190,24 @@ func (s *share) ended(cause error) error {
 }
 
 // sortOut decides what becomes of shares whose round failed.
-func (a *Admitter) sortOut(ctx context.Context, open []*share, err error, try int) ([]*share, time.Duration) {
+func (a *Admitter) sortOut(ctx context.Context, open []*share, err error, try int, start time.Time) ([]*share, time.Duration) {
 	conflict := errors.Is(err, bus.ErrConflict)
 	broker := errors.Is(err, bus.ErrUnavailable) || errors.Is(err, bus.ErrOutcomeUnknown) || ctx.Err() != nil
-	if conflict {
+	switch {
+	case conflict:
+		a.failing = time.Time{}
 		a.opts.OnConflict()
+	case broker && a.failing.IsZero():
+		a.failing = start
 	}
 	var again []*share
 	for _, s := range open {
 		s.uncertain = s.uncertain || errors.Is(err, bus.ErrOutcomeUnknown)
 		switch {
 		case conflict:
-			s.failing = time.Time{}
 			again = append(again, s)
 		case broker:
-			if s.failing.IsZero() {
-				s.failing = time.Now()
-			}
-			if time.Since(s.failing) >= a.opts.BrokerLimit || s.ctx.Err() != nil {
+			if !time.Now().Before(a.giveUp(s)) || s.ctx.Err() != nil {
 				s.settle(s.ended(err))
 				continue
 			}

@@ -27,7 +27,11 @@ func (s *share) decide(ctx context.Context, locks []bus.Lock) error {
 			busy = append(busy, &s.plans[i])
 		}
 	}
-	return inParallel(busy, func(p *plan) error { return s.decideBusy(ctx, p) })
+	err := inParallel(busy, func(p *plan) error { return s.decideBusy(ctx, p) })
+	if errors.Is(err, errLanded) {
+		s.uncertain = true
+	}
+	return err
 }
 
 // decideBusy decides about a node that looked busy. What looked so on a replica
@@ -45,7 +49,6 @@ func (s *share) decideBusy(ctx context.Context, p *plan) error {
 	}
 	if !refusal.Holder.IsZero() && refusal.Holder.SameFamily(s.b.id) {
 		// The node is held by this very admission: an earlier try has landed.
-		s.uncertain = true
 		return errLanded
 	}
 	policy := s.b.a.opts.onBusy(s.b.req.Type, s.b.req.OnBusy)

@@ -41,8 +41,6 @@ type share struct {
 	uncertain bool
 	// alone says that the share must not be committed together with others.
 	alone bool
-	// failing is since when the broker gives no answer.
-	failing time.Time
 
 	// The plan of the current round.
 	now       time.Time

@@ -3,15 +3,16 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/job"
@@ -55,15 +56,24 @@ type PublicFailure struct {
 // A change that the public stream already has is not stored twice: a job
 // enters each state once, so the subject of a change must be new.
 func (c *Conn) PublishOutbox(ctx context.Context, partition int) error {
-	var entries []stored
-	err := c.replay(ctx, streamState, subjOutPrefix+strconv.Itoa(partition)+".>", jetstream.DeliverAllPolicy,
-		func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-			entries = append(entries, stored{subject: m.Subject(), data: m.Data(), rev: Revision(meta.Sequence.Stream)})
-			return true, nil
-		})
+	// No consumer is needed for the few entries there are, and one takes time to
+	// come up when a server of the cluster has just died.
+	subjects, err := c.listSubjects(ctx, streamState, subjOutPrefix+strconv.Itoa(partition)+".>")
 	if err != nil {
 		return err
 	}
+	entries := make([]stored, 0, len(subjects))
+	for _, subject := range subjects {
+		e, err := c.leaderGet(ctx, streamState, subject)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b stored) int { return cmp.Compare(a.rev, b.rev) })
 	for _, e := range entries {
 		var out rackbusv1.JobOutbox
 		if err := proto.Unmarshal(e.data, &out); err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -306,24 +307,61 @@ func (c *Conn) CountFamily(ctx context.Context, id job.ID) (int64, error) {
 	return c.countSubjects(ctx, streamState, familySubjects(id))
 }
 
-func (c *Conn) countSubjects(ctx context.Context, stream, filter string) (int64, error) {
-	var total int64
-	for offset := 0; ; {
-		req, err := json.Marshal(map[string]any{"subjects_filter": filter, "offset": offset})
+// ScanRecords gives the records of one event partition to each, in no order. On
+// a replica they may be some milliseconds old.
+func (c *Conn) ScanRecords(ctx context.Context, partition int, each func(job.Record)) error {
+	subjects, err := c.listSubjects(ctx, streamState, subjJobPrefix+">")
+	if err != nil {
+		return err
+	}
+	mine := subjects[:0]
+	for _, subject := range subjects {
+		prefix, _, _ := strings.Cut(strings.TrimPrefix(subject, subjJobPrefix), ".")
+		if id, err := familyOf(prefix); err == nil && id.Partition(Partitions) == partition {
+			mine = append(mine, subject)
+		}
+	}
+	for start := 0; start < len(mine); start += multiGetSubjects {
+		found, err := c.multiGet(ctx, streamState, mine[start:min(start+multiGetSubjects, len(mine))], 0)
 		if err != nil {
-			return 0, fmt.Errorf("encode request: %w", err)
+			return err
+		}
+		for subject, s := range found {
+			if s.expired() {
+				continue
+			}
+			r, err := job.UnmarshalRecord(s.data)
+			if err != nil {
+				return fmt.Errorf("decode %s: %w", subject, err)
+			}
+			each(r)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) countSubjects(ctx context.Context, stream, filter string) (int64, error) {
+	subjects, err := c.listSubjects(ctx, stream, filter)
+	return int64(len(subjects)), err
+}
+
+// listSubjects asks the leader for the subjects that have messages.
+func (c *Conn) listSubjects(ctx context.Context, stream, filter string) ([]string, error) {
+	var all []string
+	for {
+		req, err := json.Marshal(map[string]any{"subjects_filter": filter, "offset": len(all)})
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
 		}
 		page, err := c.subjectCounts(ctx, stream, req)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if len(page) == 0 {
-			return total, nil
+		for subject := range page {
+			all = append(all, subject)
 		}
-		total += int64(len(page))
-		offset += len(page)
 		if len(page) < subjectsPage {
-			return total, nil
+			return all, nil
 		}
 	}
 }

@@ -58,7 +58,7 @@ func Default() *Config {
 		Agent: Agent{
 			MaxInFlight:    10_000,
 			MaxUploads:     64,
-			MaxConnections: 4096,
+			MaxConnections: 1024,
 			DrainTimeout:   30 * time.Second,
 			Families:       families,
 		},

@@ -163,7 +163,7 @@ type Agent struct {
 	MaxInFlight int `koanf:"max_in_flight"`
 	// Firmware uploads at the same time.
 	MaxUploads int `koanf:"max_uploads"`
-	// Open connections to devices. Each needs a file descriptor.
+	// Devices that are read at length for their updates at the same time. Polls of tasks are not counted.
 	MaxConnections int `koanf:"max_connections"`
 	// How long jobs may reach their next step after SIGTERM before they are handed back.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Options configures a Client. Profile is required, all else has a default.
@@ -37,7 +38,9 @@ type Client struct {
 	userAgent string
 	log       *slog.Logger
 	transport http.RoundTripper
-	ownPool   *Pool
+	// idle is how long the pool keeps a connection.
+	idle    time.Duration
+	ownPool *Pool
 
 	shelfChassis atomic.Pointer[string]
 }
@@ -72,6 +75,7 @@ func New(e Endpoint, o Options) (*Client, error) {
 	if guard == nil {
 		guard = readOnly{}
 	}
+	c.idle = pool.idle
 	c.transport = &guardTransport{pool: pool, guard: guard}
 	return c, nil
 }

@@ -49,6 +49,7 @@ const sessionCache = 16384
 type Pool struct {
 	reads  *http.Transport
 	writes *http.Transport
+	idle   time.Duration
 }
 
 // errTLS marks failures of the TLS handshake.
@@ -97,7 +98,7 @@ func NewPool(o PoolOptions) *Pool {
 	writes.DisableKeepAlives = true
 	writes.DialTLSContext = dialTLS(o, config, checkGuard)
 	writes.WriteBufferSize = 32 << 10
-	return &Pool{reads: reads, writes: writes}
+	return &Pool{reads: reads, writes: writes, idle: o.Idle}
 }
 
 // Close closes idle connections. Requests under way are not disturbed.

@@ -49,6 +49,8 @@ type request struct {
 	body   *body
 	header http.Header
 	limit  time.Duration
+	// last says that no other request to the device follows soon.
+	last bool
 	// unlimited leaves the time to the caller's context.
 	unlimited bool
 }
@@ -155,6 +157,7 @@ func (c *Client) build(ctx context.Context, r request, handed *atomic.Bool) (*ht
 	for key, values := range r.header {
 		req.Header[key] = values
 	}
+	req.Close = r.last
 	if r.body != nil {
 		req.ContentLength = r.body.size
 		req.Header.Set("Content-Type", r.body.contentType)

@@ -163,6 +163,12 @@ func phaseOf(state string, percent int) TaskPhase {
 // Task looks at a task once. A task that no longer exists is an *Error with
 // CodeNotFound.
 func (c *Client) Task(ctx context.Context, ref TaskRef) (TaskStatus, error) {
+	return c.task(ctx, ref, false)
+}
+
+// task looks at a task. last gives the connection up: thousands of polls would
+// each keep one open for nothing.
+func (c *Client) task(ctx context.Context, ref TaskRef, last bool) (TaskStatus, error) {
 	const op = "read task"
 	path := ref.URI
 	if path == "" {
@@ -171,7 +177,7 @@ func (c *Client) Task(ctx context.Context, ref TaskRef) (TaskStatus, error) {
 	if _, err := devicePath(path); err != nil {
 		return TaskStatus{}, &Error{Op: op, Code: CodeInvalidArgument, cause: err}
 	}
-	a, err := c.send(ctx, request{op: op, method: http.MethodGet, path: path, limit: c.timing.Request})
+	a, err := c.send(ctx, request{op: op, method: http.MethodGet, path: path, last: last, limit: c.timing.Request})
 	if err != nil {
 		return TaskStatus{}, err
 	}

@@ -120,7 +120,7 @@ func (c *Client) WaitTask(ctx context.Context, ref TaskRef, o PollOptions) (Task
 
 // look polls once and says how long to wait, or how it ended.
 func (w *taskWait) look(ctx context.Context) (time.Duration, *TaskResult, error) {
-	task, err := w.c.Task(ctx, w.ref)
+	task, err := w.c.task(ctx, w.ref, w.o.Interval > w.c.idle)
 	if err != nil {
 		return w.unreadable(ctx, err)
 	}

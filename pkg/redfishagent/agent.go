@@ -17,6 +17,10 @@ import (
 
 // Agent returns the agent of one family of Redfish devices, as configured.
 func Agent(env *process.Env, conn *bus.Conn, family node.Family) (*agent.Agent, error) {
+	return newAgent(env, conn, family, New(FromConfig(env.Config, family)))
+}
+
+func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Devices) (*agent.Agent, error) {
 	cfg := env.Config
 	seeds, err := seal.LoadSeeds(cfg.KeyDir(), family)
 	if err != nil {
@@ -26,7 +30,6 @@ func Agent(env *process.Env, conn *bus.Conn, family node.Family) (*agent.Agent, 
 	if err != nil {
 		return nil, fmt.Errorf("start %s agent: %w", family, err)
 	}
-	devices := New(FromConfig(cfg, family))
 	a, err := agent.New(agent.Options{
 		Conn: conn, Family: family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
 		Handlers: devices.Handlers(), Queries: devices.Queries(),
@@ -48,7 +51,9 @@ func Run(ctx context.Context, env *process.Env, family node.Family) error {
 		return err
 	}
 	defer conn.Close()
-	a, err := Agent(env, conn, family)
+	devices := New(FromConfig(env.Config, family))
+	defer devices.Close()
+	a, err := newAgent(env, conn, family, devices)
 	if err != nil {
 		return err
 	}

@@ -58,9 +58,9 @@ func (p *pkgStages) refuseSupplies(img *image, content *packageContent) error {
 }
 
 func (p *pkgStages) preconditions(ctx context.Context) error {
-	c := p.u.c
+	c, seats := p.u.c, p.u.d.seats
 	if c.Profile().Kind == redfish.KindCompute {
-		if err := c.CheckWritable(ctx); err != nil {
+		if err := seats.seated(ctx, func() error { return c.CheckWritable(ctx) }); err != nil {
 			return err
 		}
 		waiting := func(incomplete map[string]string) {
@@ -101,8 +101,11 @@ func (p *pkgStages) compare(ctx context.Context, img *image, content *packageCon
 
 // inventory reads the installed firmware. Members that cannot be read are left
 // out: components vanish while they restart.
-func (u *update) inventory(ctx context.Context) ([]redfish.FirmwareItem, error) {
-	items, err := u.c.FirmwareInventory(ctx)
+func (u *update) inventory(ctx context.Context) (items []redfish.FirmwareItem, err error) {
+	err = u.d.seats.seated(ctx, func() error {
+		items, err = u.c.FirmwareInventory(ctx)
+		return err
+	})
 	if err != nil && !errors.As(err, new(*redfish.InventoryError)) {
 		return nil, err
 	}

@@ -11,23 +11,30 @@ import (
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
+// defaultSuspendedGrace is how long a suspended task may stay so.
+const defaultSuspendedGrace = 5 * time.Minute
+
 // FromConfig returns the options of a family's agent as configured.
 func FromConfig(c *config.Config, family node.Family) Options {
 	t := c.RedfishTiming()
+	// Waits without a key of their own follow the scale of the others.
+	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * c.Timing.Scale) }
 	return Options{
 		Pool:        redfish.NewPool(redfish.PoolOptions{Connect: t.ConnectTimeout, Handshake: t.ConnectTimeout}),
 		FirmwareDir: c.Workflows.FirmwareDir,
-		MaxUploads:  c.Agent.MaxUploads,
-		Version:     telemetry.Version(),
+		MaxUploads:  c.Agent.MaxUploads, MaxConnections: c.Agent.MaxConnections,
+		Version: telemetry.Version(),
 		Timing: Timing{
 			Redfish: redfishTiming(t),
 			TaskPoll: redfish.PollOptions{
 				Interval: t.TaskPollInterval, Limit: taskLimit(t, family), Tolerance: t.TaskTolerance,
 				// A task that reads 404 is looked at again two poll intervals later.
-				NotFoundInterval: 2 * t.TaskPollInterval,
+				NotFoundInterval: 2 * t.TaskPollInterval, SuspendedGrace: scale(defaultSuspendedGrace),
 			},
 			VerifyFirstDelay: t.VerifyFirstDelay, VerifyInterval: t.VerifyInterval, VerifyAttempts: t.VerifyAttempts,
 			UntrackedLimit: t.TaskTolerance,
+			UploadPause:    scale(DefaultUploadPause), UploadSettle: scale(DefaultUploadSettle),
+			LostTaskWindow: scale(DefaultLostTaskWindow), PackagePause: scale(DefaultPackagePause),
 		},
 	}
 }

@@ -28,6 +28,7 @@ const (
 	DefaultLostTaskWindow   = 5 * time.Minute
 	DefaultPackagePause     = 30 * time.Second
 	DefaultMaxUploads       = 64
+	DefaultMaxConnections   = 1024
 )
 
 // Timing is every wait of the workflow that is not one of the device client.
@@ -95,6 +96,9 @@ type Options struct {
 	FirmwareDir string
 	// MaxUploads bounds the images that are sent at a time.
 	MaxUploads int
+	// MaxConnections bounds the devices that are read at length for their updates
+	// at a time.
+	MaxConnections int
 	// Timing of the workflows.
 	Timing Timing
 	// Version of the build, for the User-Agent.
@@ -105,6 +109,7 @@ type Options struct {
 type Devices struct {
 	opts    Options
 	uploads chan struct{}
+	seats   seats
 	images  *images
 }
 
@@ -114,13 +119,20 @@ func New(opts Options) *Devices {
 	if opts.MaxUploads <= 0 {
 		opts.MaxUploads = DefaultMaxUploads
 	}
+	if opts.MaxConnections <= 0 {
+		opts.MaxConnections = DefaultMaxConnections
+	}
 	if opts.Pool == nil {
 		opts.Pool = redfish.NewPool(redfish.PoolOptions{})
 	}
 	return &Devices{
-		opts: opts, uploads: make(chan struct{}, opts.MaxUploads), images: newImages(opts.FirmwareDir),
+		opts: opts, uploads: make(chan struct{}, opts.MaxUploads), seats: make(seats, opts.MaxConnections),
+		images: newImages(opts.FirmwareDir),
 	}
 }
+
+// Close closes the idle connections to devices.
+func (d *Devices) Close() { d.opts.Pool.Close() }
 
 // Handlers are the jobs these agents do.
 func (d *Devices) Handlers() map[job.Type]agent.Handler {

@@ -113,6 +113,12 @@ func (s *Server) ride(ctx context.Context, do func(context.Context) error) error
 	defer cancel()
 	for {
 		err := do(ctx)
+		if errors.Is(err, bus.ErrMisconfigured) {
+			// Before the bus has been set up its streams are missing; that passes.
+			if rerr := s.opts.Conn.Ready(); rerr != nil {
+				err = rerr
+			}
+		}
 		if !errors.Is(err, bus.ErrUnavailable) {
 			return err
 		}

@@ -149,6 +149,7 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case err := <-served:
 		s.endStreams()
+		s.grpc.Stop()
 		return fmt.Errorf("serve gRPC: %w", err)
 	case <-ctx.Done():
 	}

@@ -3,7 +3,6 @@
 package computeagent_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/reqlog"
@@ -87,10 +87,11 @@ func TestTerminateInInstallation(t *testing.T) {
 	require.Contains(t, j.Failure.Message, "hardware state unknown")
 	require.Contains(t, j.ResultJSON, "hardware state unknown")
 	require.Equal(t, job.StageFailed, j.Stage("install").Status)
-	// The node is free: nothing of the job is sent any more.
-	require.Never(t, func() bool {
-		return slices.ContainsFunc(b.rack.Requests("", reqlog.Filter{}), func(e reqlog.Entry) bool { return e.Time.After(j.At) })
-	}, 100*time.Millisecond, 10*time.Millisecond)
+	// The node is free: the polls have ended.
+	require.Eventually(t, func() bool {
+		all := b.rack.Requests("", reqlog.Filter{})
+		return time.Since(all[len(all)-1].End()) > 20*agenttest.Timing().TaskPoll.Interval
+	}, agenttest.Patience, 10*time.Millisecond)
 }
 
 // A termination cuts the image that is being sent.
@@ -106,4 +107,34 @@ func TestTerminateInUpload(t *testing.T) {
 	require.Equal(t, job.StateTerminated, j.State, "%+v", j.Failure)
 	require.Empty(t, b.uploads())
 	require.Empty(t, b.tray.Tasks())
+}
+
+// The agent dies and the job is asked to stop before another one has it: the
+// device is still waited for.
+func TestCancelWhileNobodyHasTheJob(t *testing.T) {
+	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 5 * time.Second })
+	doomed := b.Start()
+	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")))
+	b.AwaitStage(id, "install")
+	doomed.Kill()
+	b.Cancel(id, job.CancelGraceful)
+	b.Start()
+	j := b.Await(id)
+	require.Equal(t, job.StateCancelled, j.State, "%+v", j.Failure)
+	require.Equal(t, uint64(2), j.Epoch)
+	require.Equal(t, "Completed", b.tray.Tasks()[0].State)
+	require.Zero(t, b.posts(auxReset))
+	require.Equal(t, bmc.PowerOn, b.tray.PowerState())
+}
+
+func TestRunLimit(t *testing.T) {
+	b := newBench(t)
+	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
+	b.Start()
+	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")), func(c *rackbusv1.JobCommand) { c.RunLimitSeconds = 1 })
+	j := b.Await(id)
+	require.Equal(t, job.StateTimedOut, j.State, "%+v", j.Failure)
+	require.Equal(t, job.FailureDeadlineExceeded, j.Failure.FailureCode)
+	require.Equal(t, "firmware update job passed its deadline", decode(t, j.ResultJSON)["summary"])
+	require.Equal(t, "Timeout", decode(t, j.ResultJSON)["error_code"])
 }

@@ -152,3 +152,27 @@ func TestAgentIsDrained(t *testing.T) {
 		})
 	}
 }
+
+// The agent dies between packages; those that are in are not sent again.
+func TestAgentDiesBetweenPackages(t *testing.T) {
+	for _, stage := range []string{"install_1", "check_2", "install_2"} {
+		t.Run(stage, func(t *testing.T) {
+			b := newBench(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
+			slow := func(o *agenttest.AgentOptions) { o.Timing.PackagePause = 200 * time.Millisecond }
+			doomed := b.Start(slow)
+			id := b.Admit(b.node, activated(b.pldm("nvfw_P4975_9.fwpkg", "9.1", "HMC"), b.raw("FW_CPLD_0", "cpld_9.2.bin")))
+			b.AwaitStage(id, stage)
+			doomed.Kill()
+			b.Start(slow)
+			j := b.Await(id)
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			var files []string
+			for _, u := range b.rack.Uploads(b.tray.ID()) {
+				files = append(files, u.Upload.File)
+			}
+			require.Equal(t, []string{"nvfw_P4975_9.fwpkg", "cpld_9.2.bin"}, files)
+			require.Equal(t, "9.1", b.tray.Version("HGX_FW_BMC_0"))
+			require.Equal(t, "9.2", b.tray.Version("FW_CPLD_0"))
+		})
+	}
+}

@@ -82,9 +82,9 @@ func TestUpdateWithActivation(t *testing.T) {
 
 func TestProgressIsTold(t *testing.T) {
 	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
-	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 40 << 20 })
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 20 << 20 })
 	b.Start()
-	j := b.run(update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 8<<20))))
+	j := b.run(update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 4<<20))))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	texts := j.Descriptions()
 	for _, want := range []string{

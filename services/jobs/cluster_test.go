@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +54,7 @@ func TestJobsSurviveTheLossOfOneOfThreeBrokers(t *testing.T) {
 	t.Parallel()
 	brokers, urls := startCluster(t)
 	r := newRigOn(t, urls...)
+	r.patience = 2 * time.Minute // electing leaders takes seconds, consumers come after them
 	r.start(hasty)
 	const n = 60
 	id := r.admission().batch("r", n, false)

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait for something that must happen.
+// patience is for things that happen on one server.
 const patience = 20 * time.Second
 
 // rig is a broker, a connection in the role of API and agents, and the replicas
@@ -40,6 +40,8 @@ type rig struct {
 	conn *bus.Conn
 	raw  *bustest.Raw
 	log  *slog.Logger
+	// patience bounds every wait for something that must happen.
+	patience time.Duration
 }
 
 // quick are leases short enough for tests.
@@ -61,7 +63,7 @@ func newRig(t testing.TB) *rig {
 
 func newRigOn(t testing.TB, urls ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, urls: urls, log: slog.New(slog.DiscardHandler)}
+	r := &rig{t: t, urls: urls, log: slog.New(slog.DiscardHandler), patience: patience}
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -129,7 +131,7 @@ const pollInterval = 5 * time.Millisecond
 // await looks until ok.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(r.patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("still waiting for: %s", what)

@@ -17,6 +17,8 @@ type brokerConfig struct {
 	name, store, tlsDir string
 	port, clusterPort   int
 	monitorPort         int
+	// plain leaves the store unencrypted.
+	plain bool
 	// routes are the cluster ports of all members; one member has no cluster.
 	routes []int
 }
@@ -29,16 +31,19 @@ func (b brokerConfig) text() string {
 		filepath.Join(b.tlsDir, "nats.crt"), filepath.Join(b.tlsDir, "nats.key"), filepath.Join(b.tlsDir, "ca.crt"))
 	fmt.Fprintf(&t, "server_name: %s\nhost: 127.0.0.1\nport: %d\nhttp: \"127.0.0.1:%d\"\nmax_payload: 8MB\n", b.name, b.port, b.monitorPort)
 	fmt.Fprintf(&t, "tls { %s, handshake_first: true }\n", tls)
+	encryption := "cipher: chachapoly, key: $" + atRestVariable
+	if b.plain {
+		encryption = ""
+	}
 	fmt.Fprintf(&t, `jetstream {
   store_dir: %q
   max_mem: 256MB
   max_file: 50GB
   sync_interval: always
-  cipher: chachapoly
-  key: $%s
+  %s
   limits { batch { max_inflight_per_stream: 500, max_inflight_total: 2000 } }
 }
-`, b.store, atRestVariable)
+`, b.store, encryption)
 	if len(b.routes) > 1 {
 		urls := make([]string, len(b.routes))
 		for i, port := range b.routes {
@@ -51,7 +56,7 @@ func (b brokerConfig) text() string {
 }
 
 // addBrokers draws the ports and writes the configuration of every nats-server.
-func (c *Cluster) addBrokers(n int) error {
+func (c *Cluster) addBrokers(n int, plain bool) error {
 	key, err := os.ReadFile(filepath.Join(c.keys, "at-rest.key"))
 	if err != nil {
 		return fmt.Errorf("read the key of the store: %w", err)
@@ -60,7 +65,7 @@ func (c *Cluster) addBrokers(n int) error {
 	routes := make([]int, n)
 	for i := range servers {
 		name := fmt.Sprintf("nats-%d", i+1)
-		b := brokerConfig{name: name, store: filepath.Join(c.dir, name), tlsDir: c.tlsDir()}
+		b := brokerConfig{name: name, store: filepath.Join(c.dir, name), tlsDir: c.tlsDir(), plain: plain}
 		for _, port := range []*int{&b.port, &b.clusterPort, &b.monitorPort} {
 			if *port, err = c.ports.draw(); err != nil {
 				return err

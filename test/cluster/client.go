@@ -5,12 +5,12 @@ package cluster
 import (
 	"crypto/tls"
 	"fmt"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/certs"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -32,13 +32,13 @@ const maxAnswer = 4 << 20
 
 // Client returns a client of the i-th API replica, counted from 0, with the certificate of a caller. Its connection
 // comes back by itself when the replica was away.
-func (c *Cluster) Client(i int) *Client {
+func (c *Cluster) Client(i int, opts ...grpc.DialOption) *Client {
 	c.t.Helper()
 	source, err := c.identity("client")
 	require.NoError(c.t, err)
 	config, err := source.Client("127.0.0.1")
 	require.NoError(c.t, err)
-	conn, err := c.dial(i, config)
+	conn, err := c.dial(i, config, opts)
 	require.NoError(c.t, err)
 	return c.keep(conn)
 }
@@ -50,14 +50,15 @@ func (c *Cluster) identity(role string) (*certs.Source, error) {
 	}, certs.Options{})
 }
 
-func (c *Cluster) dial(i int, config *tls.Config) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(c.apis[i],
+func (c *Cluster) dial(i int, config *tls.Config, opts []grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(c.apis[i], append([]grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
-		}))
+		}),
+	}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial API: %w", err)
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	Replicas int
 	// Racks are simulated in the test's own process.
 	Racks []sim.Options
+	// PlainStore leaves the brokers' stores unencrypted, so that a test can look into them.
+	PlainStore bool
 	// Settings replaces configuration values by key; the values are in TOML.
 	Settings map[string]string
 }
@@ -86,7 +88,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 		require.NoError(t, err)
 		c.Racks = append(c.Racks, rack)
 	}
-	require.NoError(t, c.addBrokers(opts.Brokers))
+	require.NoError(t, c.addBrokers(opts.Brokers, opts.PlainStore))
 	require.NoError(t, c.addServices(opts.Replicas))
 	s := c.standard(opts.Brokers)
 	maps.Copy(s, opts.Settings)

@@ -60,7 +60,7 @@ func (r *Rig) File(component, name string, content []byte) *rackbusv1.FirmwareUp
 }
 
 // Admit admits a firmware update as the API does.
-func (r *Rig) Admit(target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpdate) job.ID {
+func (r *Rig) Admit(target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpdate, change ...func(*rackbusv1.JobCommand)) job.ID {
 	r.T.Helper()
 	id, err := job.NewFamily(rand.Reader)
 	require.NoError(r.T, err)
@@ -70,6 +70,13 @@ func (r *Rig) Admit(target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpda
 		ID: id, Type: job.TypeFirmwareUpdate, RackID: at.RackID, NodeID: at.NodeID, Family: string(r.Family),
 		CreatedAt: time.Now(), Deadline: deadline, Visible: true,
 	})
+	command := &rackbusv1.JobCommand{
+		V: 1, JobId: id.String(), Type: string(rec.Type), Family: rec.Family, Target: target, RunLimitSeconds: 3600,
+		CreatedAt: timestamppb.Now(), Operation: &rackbusv1.JobCommand_FirmwareUpdate{FirmwareUpdate: update},
+	}
+	for _, c := range change {
+		c(command)
+	}
 	for {
 		records, rev, err := r.Conn.Capacity(r.T.Context())
 		require.NoError(r.T, err)
@@ -81,10 +88,7 @@ func (r *Rig) Admit(target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpda
 			V: 1, JobId: id.String(), Type: string(rec.Type), Since: timestamppb.Now(),
 		}, lock.Revision)
 		tx.CreateRecord(&rec)
-		tx.PutCommand(&rackbusv1.JobCommand{
-			V: 1, JobId: id.String(), Type: string(rec.Type), Family: rec.Family, Target: target, RunLimitSeconds: 3600,
-			CreatedAt: timestamppb.Now(), Operation: &rackbusv1.JobCommand_FirmwareUpdate{FirmwareUpdate: update},
-		}, 24*time.Hour)
+		tx.PutCommand(command, 24*time.Hour)
 		tx.ArmTimer(bus.TimerDeadline, id, deadline)
 		_, err = tx.Commit(r.T.Context())
 		if errors.Is(err, bus.ErrConflict) {

@@ -5,10 +5,13 @@
 package agenttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,12 +21,13 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
 	"github.com/rackbus/rackbus/pkg/seal"
-	"github.com/rackbus/rackbus/pkg/secret"
 )
 
 // Patience bounds every wait for something that must happen.
@@ -37,24 +41,28 @@ type Rig struct {
 	// FirmwareDir is where agents look for images.
 	FirmwareDir string
 
+	// KeyDir has the keys of the family.
+	KeyDir string
+
 	broker *broker.Broker
 	sealer *seal.Sealer
-	seed   secret.Value
 	log    *slog.Logger
 }
 
 // New starts a broker. Set RACKBUS_TEST_LOG to see the logs.
 func New(t testing.TB, family node.Family) *Rig {
 	t.Helper()
-	seed, public, err := seal.GenerateFamilyKey()
+	keys := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, seal.WriteKeys(keys, []node.Family{family}))
+	public, err := seal.LoadPublic(keys)
 	require.NoError(t, err)
-	sealer, err := seal.NewSealer(seal.PublicKeys{family: {public}})
+	sealer, err := seal.NewSealer(public)
 	require.NoError(t, err)
 	b, err := broker.Start(broker.Options{Name: "test", StoreDir: storeDir(t), Host: "127.0.0.1", Port: -1})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	r := &Rig{
-		T: t, Family: family, FirmwareDir: t.TempDir(), broker: b, sealer: sealer, seed: seed,
+		T: t, Family: family, FirmwareDir: t.TempDir(), KeyDir: keys, broker: b, sealer: sealer,
 		log: slog.New(slog.DiscardHandler),
 	}
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
@@ -65,6 +73,9 @@ func New(t testing.TB, family node.Family) *Rig {
 	require.NoError(t, r.Conn.Provision(t.Context()))
 	return r
 }
+
+// URL is where the broker listens.
+func (r *Rig) URL() string { return r.broker.URL() }
 
 // storeDir is in memory where there is such a file system: the broker syncs every
 // write, and these tests do not cut its power.
@@ -101,7 +112,7 @@ func Timing() redfishagent.Timing {
 	return redfishagent.Timing{
 		Redfish: redfish.Timing{
 			Request: 5 * time.Second, Collection: 5 * time.Second,
-			UploadStall: 5 * time.Second, UploadAnswer: 5 * time.Second,
+			UploadStall: Patience, UploadAnswer: Patience,
 			PowerOnConflictInterval: tick, DeviceInfo: 5 * time.Second,
 			InventoryInterval: tick, BackgroundCopyLimit: 300 * time.Millisecond, BackgroundCopyInterval: tick,
 			ReadyReads: 2, ReadyInterval: tick, ReadyLimit: 2 * time.Second,
@@ -149,7 +160,9 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	for _, c := range change {
 		c(&o)
 	}
-	opener, err := seal.NewOpener([]secret.Value{secret.New(r.seed.Reveal())}, seal.OpenerOptions{})
+	seeds, err := seal.LoadSeeds(r.KeyDir, r.Family)
+	require.NoError(r.T, err)
+	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
 	require.NoError(r.T, err)
 	a := &Agent{
 		r: r, conn: r.connect("agent-" + string(r.Family)), pool: redfish.NewPool(redfish.PoolOptions{}),
@@ -239,4 +252,34 @@ func (r *Rig) await(what string, ok func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// Run runs a program as configured, with waits scaled down, until the
+// test ends. It logs to the returned buffer, which may be read after stop.
+func (r *Rig) Run(p process.Program) (logs *bytes.Buffer, stop func()) {
+	r.T.Helper()
+	cfg, err := config.Load(config.Options{
+		Process: p.Process, Optional: true, Environ: []string{},
+		Set: []string{
+			"bus.urls=" + r.URL(), "keys.dir=" + r.KeyDir, "workflows.firmware_dir=" + r.FirmwareDir,
+			"metrics.port=0", "timing.scale=0.003", "logging.log_level=debug",
+			"timing.bus.ack_wait=" + busTiming().AckWait.String(), "timing.bus.work_interval=" + busTiming().WorkInterval.String(),
+		},
+	})
+	require.NoError(r.T, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.T.Context()))
+	logs = &bytes.Buffer{}
+	done := make(chan error, 1)
+	go func() { done <- process.Run(ctx, p, cfg, logs) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(r.T, err)
+		case <-time.After(Patience):
+			r.T.Error("the program does not stop")
+		}
+	})
+	r.T.Cleanup(stop)
+	return logs, stop
 }

@@ -23,6 +23,7 @@ const (
 	chassisPath   = "/redfish/v1/Chassis"
 	tasksPath     = "/redfish/v1/TaskService/Tasks"
 	updatePath    = "/redfish/v1/UpdateService"
+	managerPath   = "/redfish/v1/Managers/BMC_0"
 )
 
 // Connection settings of the agents, which a fair comparison shares.
@@ -36,7 +37,7 @@ const (
 type direct struct {
 	reads, writes *http.Client
 	devices       []device
-	// poll is the pause between two looks at a task.
+	// poll is the pause between two looks at a task, or at readiness.
 	poll time.Duration
 }
 
@@ -55,7 +56,7 @@ func newDirect(nodes []*rackmanager.NodeInfo) *direct {
 	}
 	writes := reads.Clone()
 	writes.DisableKeepAlives = true
-	d := &direct{reads: &http.Client{Transport: reads}, writes: &http.Client{Transport: writes}, poll: taskPoll}
+	d := &direct{reads: &http.Client{Transport: reads}, writes: &http.Client{Transport: writes}, poll: pollInterval}
 	for _, n := range nodes {
 		bmc, login := n.GetBmcEndpoint(), n.GetBmcEndpoint().GetCredentials().GetUserPass()
 		d.devices = append(d.devices, device{
@@ -72,11 +73,22 @@ func (d *direct) close() {
 }
 
 func (d *direct) get(ctx context.Context, node int, path string, into any) error {
+	return d.send(ctx, node, path, false, into)
+}
+
+// getLast closes the connection, because the next request comes later than it
+// would be kept.
+func (d *direct) getLast(ctx context.Context, node int, path string, into any) error {
+	return d.send(ctx, node, path, true, into)
+}
+
+func (d *direct) send(ctx context.Context, node int, path string, last bool, into any) error {
 	dev := &d.devices[node]
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, dev.url+path, nil)
 	if err != nil {
 		return err
 	}
+	req.Close = last
 	return do(d.reads, dev, req, into)
 }
 

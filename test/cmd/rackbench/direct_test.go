@@ -45,7 +45,7 @@ func TestDirectUpdate(t *testing.T) {
 	image, err := writePackage(t.TempDir())
 	require.NoError(t, err)
 	d.poll = time.Millisecond
-	require.NoError(t, d.update(t.Context(), 0, image, make(chan struct{}, 1)))
+	require.NoError(t, d.update(t.Context(), 0, image, newLimits()))
 
 	requests := map[string]int{}
 	for _, e := range r.Requests(r.Devices()[0].ID(), reqlog.Filter{}) {
@@ -69,7 +69,7 @@ func TestDirectUpdate(t *testing.T) {
 	delete(requests, "task") // as many as the task takes
 	require.Equal(t, map[string]int{
 		"inventory": 2, "inventory member": 2 * 25, chassisPath: 1, "chassis": 15, tasksPath: 2,
-		updatePath: 1, "upload": 1,
+		updatePath: 2*readyReads + 1, managerPath: 1, "upload": 1,
 	}, requests)
 }
 

@@ -15,9 +15,23 @@ import (
 
 // Settings of the agents for updates.
 const (
-	taskPoll   = 5 * time.Second
-	maxUploads = 64
+	pollInterval = 5 * time.Second
+	maxUploads   = 64
+	// maxConnections bounds the devices that are read at length at a time.
+	maxConnections = 1024
+	// readyReads are good reads in a row, a poll interval apart, that show a
+	// device to be ready for an update.
+	readyReads = 3
 )
+
+// limits are what thousands of updates share.
+type limits struct {
+	uploads, reads chan struct{}
+}
+
+func newLimits() *limits {
+	return &limits{uploads: make(chan struct{}, maxUploads), reads: make(chan struct{}, maxConnections)}
+}
 
 // task is an update task.
 type task struct {
@@ -27,52 +41,57 @@ type task struct {
 }
 
 // update installs a package on one device with the requests that the agent
-// sends, in its order: write protection, background copies, running tasks, what
-// is installed, the upload, and the task every five seconds.
-func (d *direct) update(ctx context.Context, node int, image []byte, uploads chan struct{}) error {
-	if err := d.checks(ctx, node); err != nil {
-		return err
+// sends, in its order and with its pauses: write protection, background copies,
+// running tasks, readiness, what is installed, readiness and tasks once more
+// right before the upload, and the task until it ends.
+func (d *direct) update(ctx context.Context, node int, image []byte, l *limits) error {
+	for _, step := range []func(context.Context, int, *limits) error{
+		d.checkWritable, d.checkCopies, d.checkTasks, d.awaitReady, d.look, d.awaitReady, d.note,
+	} {
+		if err := step(ctx, node, l); err != nil {
+			return err
+		}
 	}
-	uri, err := d.upload(ctx, node, image, uploads)
+	uri, err := d.upload(ctx, node, image, l)
 	if err != nil {
 		return err
 	}
-	tick := time.NewTimer(0)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
 		var t task
-		if err := d.get(ctx, node, uri, &t); err != nil {
+		if err := d.getLast(ctx, node, uri, &t); err != nil {
 			return err
 		}
 		switch t.TaskState {
 		case "Completed":
 			return nil
 		case "New", "Pending", "Starting", "Running":
-			tick.Reset(d.poll)
+			if err := rest(ctx, d.poll); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("task ended as %s", t.TaskState)
 		}
 	}
 }
 
-func (d *direct) checks(ctx context.Context, node int) error {
-	var chassis struct {
-		Oem struct {
-			Nvidia struct {
-				HardwareWriteProtectEnable bool
-				BackgroundCopyStatus       string
-			}
+// chassis is what an update needs to know of one.
+type chassis struct {
+	Oem struct {
+		Nvidia struct {
+			HardwareWriteProtectEnable bool
+			BackgroundCopyStatus       string
 		}
 	}
-	if err := d.get(ctx, node, chassisPath+"/Chassis_0", &chassis); err != nil {
+}
+
+func (d *direct) checkWritable(ctx context.Context, node int, l *limits) error {
+	l.reads <- struct{}{}
+	defer func() { <-l.reads }()
+	var c chassis
+	if err := d.get(ctx, node, chassisPath+"/Chassis_0", &c); err != nil {
 		return err
 	}
-	if chassis.Oem.Nvidia.HardwareWriteProtectEnable {
+	if c.Oem.Nvidia.HardwareWriteProtectEnable {
 		return errors.New("write-protected")
 	}
 	items, err := d.software(ctx, node)
@@ -84,23 +103,27 @@ func (d *direct) checks(ctx context.Context, node int) error {
 			return fmt.Errorf("%s is write-protected", item.ID)
 		}
 	}
+	return nil
+}
+
+func (d *direct) checkCopies(ctx context.Context, node int, _ *limits) error {
 	var list collection
 	if err := d.get(ctx, node, chassisPath, &list); err != nil {
 		return err
 	}
 	for _, member := range list.Members {
-		chassis.Oem.Nvidia.BackgroundCopyStatus = ""
-		if err := d.get(ctx, node, member.ID, &chassis); err != nil {
+		var c chassis
+		if err := d.get(ctx, node, member.ID, &c); err != nil {
 			return err
 		}
-		if s := chassis.Oem.Nvidia.BackgroundCopyStatus; s != "" && s != "Completed" {
+		if s := c.Oem.Nvidia.BackgroundCopyStatus; s != "" && s != "Completed" {
 			return fmt.Errorf("background copy of %s: %s", member.ID, s)
 		}
 	}
-	return d.checkTasks(ctx, node)
+	return nil
 }
 
-func (d *direct) checkTasks(ctx context.Context, node int) error {
+func (d *direct) checkTasks(ctx context.Context, node int, _ *limits) error {
 	var list collection
 	if err := d.get(ctx, node, tasksPath, &list); err != nil {
 		return err
@@ -114,16 +137,46 @@ func (d *direct) checkTasks(ctx context.Context, node int) error {
 			return fmt.Errorf("%s is running", member.ID)
 		}
 	}
-	if err := d.get(ctx, node, tasksPath, &list); err != nil {
-		return err
+	return nil
+}
+
+func (d *direct) awaitReady(ctx context.Context, node int, _ *limits) error {
+	for read := range readyReads {
+		if read > 0 {
+			if err := rest(ctx, d.poll); err != nil {
+				return err
+			}
+		}
+		var service struct{ ServiceEnabled bool }
+		if err := d.get(ctx, node, updatePath, &service); err != nil {
+			return err
+		}
+		if !service.ServiceEnabled {
+			return errors.New("the update service is disabled")
+		}
 	}
+	return nil
+}
+
+func (d *direct) look(ctx context.Context, node int, l *limits) error {
+	l.reads <- struct{}{}
+	defer func() { <-l.reads }()
 	_, err := d.software(ctx, node)
 	return err
 }
 
-func (d *direct) upload(ctx context.Context, node int, image []byte, uploads chan struct{}) (uri string, err error) {
-	uploads <- struct{}{}
-	defer func() { <-uploads }()
+func (d *direct) note(ctx context.Context, node int, _ *limits) error {
+	var list collection
+	if err := d.get(ctx, node, tasksPath, &list); err != nil {
+		return err
+	}
+	var manager struct{ LastResetTime string }
+	return d.get(ctx, node, managerPath, &manager)
+}
+
+func (d *direct) upload(ctx context.Context, node int, image []byte, l *limits) (uri string, err error) {
+	l.uploads <- struct{}{}
+	defer func() { <-l.uploads }()
 	var service struct{ MultipartHTTPPushURI string }
 	if err := d.get(ctx, node, updatePath, &service); err != nil {
 		return "", err

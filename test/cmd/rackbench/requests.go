@@ -60,7 +60,7 @@ func (u *update) updateBoth(ctx context.Context, c *client, r *rack, image []byt
 	}
 	d := newDirect(r.nodes)
 	defer d.close()
-	err = d.update(ctx, 1, image, make(chan struct{}, 1))
+	err = d.update(ctx, 1, image, newLimits())
 	// The numbers of the big batch stay as they are.
 	other := &update{}
 	return errors.Join(err, other.follow(ctx, c, parent))

@@ -199,12 +199,12 @@ func (u *update) directly(ctx context.Context, s *settings, dir string, image []
 	if err != nil {
 		return err
 	}
-	uploads := make(chan struct{}, maxUploads)
+	l := newLimits()
 	errs := make([]error, u.Nodes)
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range u.Nodes {
-		wg.Go(func() { errs[i] = d.update(ctx, i, image, uploads) })
+		wg.Go(func() { errs[i] = d.update(ctx, i, image, l) })
 	}
 	wg.Wait()
 	u.Direct = time.Since(start)

@@ -107,22 +107,8 @@ func Run(ctx context.Context, o Options) error {
 // countExisting sets the gauge of workflows in flight to what earlier terms,
 // here or elsewhere, have left.
 func (t *Term) countExisting(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	current := false
-	err := t.o.Conn.WatchRecords(ctx, func(u bus.RecordUpdate) {
-		if current {
-			return
-		}
-		if !u.Gone && u.Record.Exists() && u.Record.ID.Partition(bus.Partitions) == t.o.Partition {
-			t.watched.Existing(&u.Record)
-		}
-		if u.Current {
-			current = true
-			cancel()
-		}
-	})
-	if !current {
+	err := t.o.Conn.ScanRecords(ctx, t.o.Partition, func(r job.Record) { t.watched.Existing(&r) })
+	if err != nil {
 		return fmt.Errorf("count workflows of partition %d: %w", t.o.Partition, err)
 	}
 	return nil

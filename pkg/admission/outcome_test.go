@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/job"
+)
+
+// A try whose answer was lost is found by what it has stored, and not made twice.
+func TestLostAnswerIsFound(t *testing.T) {
+	h := newHarness(t)
+	a := h.admitter(nil)
+	for name, leaf := range map[string]bool{"leaf": true, "batch": false} {
+		t.Run(name, func(t *testing.T) {
+			from, to := 0, 3
+			if leaf {
+				from, to = 10, 11
+			}
+			req := request(from, to)
+			id, err := job.NewFamily(rand.Reader)
+			require.NoError(t, err)
+			try := func(uncertain bool) *batch {
+				b := newBatch(a, &req, id, leaf)
+				s := &share{b: b, ctx: t.Context(), nodes: b.candidates, last: true, uncertain: uncertain, done: make(chan error, 1)}
+				require.NoError(t, s.submit(t.Context()))
+				return b
+			}
+			first := try(false)
+			records := h.capacity()
+			for _, uncertain := range []bool{true, false} {
+				// Without the doubt the node's own lock gives the earlier try away.
+				again := try(uncertain)
+				require.Equal(t, first.results, again.results)
+				require.Equal(t, first.attached, again.attached)
+				require.True(t, again.created)
+			}
+			require.Equal(t, records, h.capacity())
+		})
+	}
+}
+
+// The broker restarts while an admission is under way; the caller does not notice.
+func TestBrokerRestartIsRiddenOut(t *testing.T) {
+	dir := t.TempDir()
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: dir, Host: "127.0.0.1", Port: -1})
+	require.NoError(t, err)
+	u, err := url.Parse(b.URL())
+	require.NoError(t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(t, err)
+	h := &harness{t: t, b: b}
+	h.conn = h.connect()
+	require.NoError(t, h.conn.Provision(t.Context()))
+	var restarted *broker.Broker
+	done := make(chan struct{})
+	a := h.admitter(func(o *Options) {
+		o.chunkNodes = 5
+		o.BrokerLimit = 20 * time.Second
+		o.afterChunk = func(chunk int) {
+			if chunk > 0 {
+				return
+			}
+			b.Close()
+			go func() {
+				defer close(done)
+				restarted, err = broker.Start(broker.Options{Name: "test", StoreDir: dir, Host: "127.0.0.1", Port: port})
+			}()
+		}
+	})
+	res, aerr := a.Admit(t.Context(), request(0, 20))
+	<-done
+	require.NoError(t, err)
+	t.Cleanup(restarted.Close)
+	require.NoError(t, aerr)
+	require.Equal(t, 20, res.Admitted())
+	parent := h.record(res.JobID)
+	require.True(t, parent.Admitted)
+	require.EqualValues(t, 20, parent.Total)
+	require.EqualValues(t, 21, h.capacity())
+}
+
+// When the broker stays away between chunks, the caller learns the parent's id
+// and which nodes were reached.
+func TestBrokerLostBetweenChunks(t *testing.T) {
+	h := newHarness(t)
+	a := h.admitter(func(o *Options) {
+		o.chunkNodes, o.BrokerLimit, o.AnnounceLimit = 5, 300*time.Millisecond, 10*time.Millisecond
+		o.afterChunk = func(chunk int) { h.b.Close() }
+	})
+	res, err := a.Admit(context.WithoutCancel(t.Context()), request(0, 10))
+	require.NoError(t, err)
+	require.False(t, res.JobID.IsZero())
+	require.Equal(t, 5, res.Admitted())
+	require.Contains(t, res.Nodes[9].Refusal.Message, res.JobID.String())
+	_, err = a.AdmitLeaf(t.Context(), request(30, 31))
+	require.ErrorIs(t, err, bus.ErrUnavailable)
+}
+
+// However many wait for a broker that is away, each is told in time.
+func TestEveryoneIsToldInTime(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	h := newHarness(t)
+	a := h.admitter(func(o *Options) { o.BrokerLimit, o.BrokerPause = limit, 20*time.Millisecond })
+	h.b.Close()
+	took := make([]time.Duration, 5)
+	errs := make([]error, len(took))
+	var wg sync.WaitGroup
+	for i := range took {
+		wg.Go(func() {
+			start := time.Now()
+			// A node all want keeps their requests apart.
+			_, errs[i] = a.AdmitLeaf(t.Context(), request(1, 2))
+			took[i] = time.Since(start)
+		})
+	}
+	wg.Wait()
+	for i := range took {
+		require.ErrorIs(t, errs[i], bus.ErrUnavailable)
+		require.Less(t, took[i], 3*limit)
+	}
+}

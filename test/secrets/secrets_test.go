@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package secrets_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/proto/rackmanager"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/test/cluster"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	rackID = "vault"
+	user   = "admin"
+	// marker is a node id: where it cannot be found, the test has not looked.
+	marker = "compute-0001"
+)
+
+// tape keeps every answer that the API gives, headers and trailers included.
+type tape struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *tape) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	var header, trailer metadata.MD
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(&r.text, method, err, header, trailer)
+	if m, ok := reply.(proto.Message); ok {
+		// The message as text would escape what its fields hold.
+		raw, merr := proto.Marshal(m)
+		fmt.Fprintln(&r.text, string(raw), merr)
+	}
+	return err
+}
+
+func (r *tape) bytes() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return []byte(r.text.String())
+}
+
+// vault is a cluster with planted secrets.
+type vault struct {
+	*cluster.Cluster
+	*cluster.Client
+	t    *testing.T
+	rack *sim.Rack
+	tape *tape
+	trap *trap
+
+	right, wrong, renewed, token, bearer, key string
+}
+
+func TestNoSecretLeaks(t *testing.T) {
+	v := &vault{t: t, tape: &tape{}, trap: &trap{}}
+	v.right = v.trap.plant("password", user, `R1ght&p/ss+w=rd "planted"`)
+	v.wrong = v.trap.plant("wrong password", user, `Wr0ng&p/ss+w=rd "planted"`)
+	v.renewed = v.trap.plant("new password", user, `Ren3wed&p/ss+w=rd <planted>`)
+	v.token = v.trap.plant("session token", user, "t0ken-planted-0123456789abcdef")
+	v.bearer = v.trap.plant("bearer token", user, "b3arer-planted-0123456789abcdef")
+	v.key = v.trap.plant("idempotency key", user, "k3y-planted-0123456789abcdef")
+	v.Cluster = cluster.Start(t, cluster.Options{
+		PlainStore: true, Settings: map[string]string{"logging.log_level": `"trace"`},
+		Racks: []sim.Options{{
+			RackID: rackID, Compute: 4, PowerShelves: 1, Username: user, Password: v.right,
+			Timing: bmc.Timing{Task: 200 * time.Millisecond, BMCOutage: 100 * time.Millisecond},
+		}},
+	})
+	v.rack = v.Racks[0]
+	v.Client = v.Cluster.Client(0, grpc.WithChainUnaryInterceptor(v.tape.unary))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+v.bearer)
+	v.register(ctx)
+	v.reads(ctx)
+	v.updates(ctx)
+	v.jobs(ctx)
+	v.search(ctx)
+	require.Empty(t, v.trap.found)
+}
+
+// set is some nodes with a password of the test's choice.
+func (v *vault) set(password string, ids ...string) *rackmanager.NodeSet {
+	set := v.NodeSet(v.rack, ids...)
+	for _, n := range set.GetNodes() {
+		n.BmcEndpoint.Credentials.GetUserPass().Password = password
+	}
+	return set
+}
+
+func (v *vault) register(ctx context.Context) {
+	bad := v.set(v.right, "compute-0003")
+	bad.Nodes[0].BmcEndpoint.Credentials = &rackmanager.Credentials{Auth: &rackmanager.Credentials_SessionToken{SessionToken: v.token}}
+	out, err := v.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: bad})
+	require.False(v.t, err == nil && out.GetResponse().GetStatus() == rackmanager.ReturnCode_RETURN_CODE_SUCCESS, "session tokens are refused")
+	bad = v.set(v.right, "compute-0003")
+	bad.Nodes[0].BmcEndpoint.Interface.IpAddress = "not an address"
+	out, err = v.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: bad})
+	require.False(v.t, err == nil && out.GetResponse().GetStatus() == rackmanager.ReturnCode_RETURN_CODE_SUCCESS)
+
+	good := v.set(v.right, marker, "compute-0002", "compute-0004", "powershelf-0001")
+	good.Nodes = append(good.Nodes, v.set(v.wrong, "compute-0003").Nodes...)
+	out, err = v.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: good})
+	require.NoError(v.t, err)
+	require.Equal(v.t, rackmanager.ReturnCode_RETURN_CODE_SUCCESS, out.GetResponse().GetStatus(), out.GetResponse().GetMessage())
+	_, err = v.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
+	require.NoError(v.t, err)
+	// The tray gets a new password, and Rackbus is told.
+	v.rack.Device("compute-0002").SetAccount(user, v.renewed)
+	updated, err := v.UpdateNode(ctx, &rackmanager.UpdateNodeRequest{
+		RackId: rackID, NodeId: "compute-0002",
+		UpdateInfo: &rackmanager.NodeUpdateInfo{BmcEndpoint: v.set(v.renewed, "compute-0002").Nodes[0].BmcEndpoint},
+	})
+	require.NoError(v.t, err)
+	require.Equal(v.t, rackmanager.ReturnCode_RETURN_CODE_SUCCESS, updated.GetResponse().GetStatus(), updated.GetResponse().GetMessage())
+	v.indiscreet()
+}
+
+// indiscreet makes a tray tell the credentials it was given in each of its errors.
+func (v *vault) indiscreet() {
+	body, err := json.Marshal(map[string]any{"error": map[string]any{
+		"code": "Base.1.18.GeneralError",
+		"message": fmt.Sprintf("Login of %s with password=%s failed, Authorization: Basic %s",
+			user, v.right, basic(v.right)),
+		"@Message.ExtendedInfo": []any{map[string]any{
+			"MessageId": "Base.1.18.InsufficientPrivilege", "MessageSeverity": "Critical",
+			"Message":    fmt.Sprintf("The account %s with the password %s may not do that.", user, v.right),
+			"Resolution": fmt.Sprintf("Do not use %s, see https://%s:%s@bmc/", v.right, user, v.right),
+		}},
+	}})
+	require.NoError(v.t, err)
+	_, err = v.rack.AddFault(faults.Rule{
+		Device: "compute-0004", Selector: faults.Request(http.MethodPost, "/redfish/v1/**"),
+		Action: faults.Action{Status: &faults.Status{Code: http.StatusForbidden, Body: body}},
+	})
+	require.NoError(v.t, err)
+}
+
+// basic is the credentials of HTTP Basic authentication.
+func basic(password string) string {
+	r := &http.Request{Header: http.Header{}}
+	r.SetBasicAuth(user, password)
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Basic ")
+}
+
+func (v *vault) reads(ctx context.Context) {
+	for _, d := range v.rack.Devices() {
+		// How they end is not the question here; the node with the wrong password cannot be read.
+		for _, ask := range []func() error{
+			func() error {
+				_, err := v.GetPowerState(ctx, &rackmanager.GetPowerStateRequest{RackId: rackID, NodeId: d.ID()})
+				return err
+			},
+			func() error {
+				_, err := v.GetNodeFirmwareInventory(ctx, &rackmanager.GetNodeFirmwareInventoryRequest{RackId: rackID, NodeId: d.ID()})
+				return err
+			},
+			func() error {
+				_, err := v.GetNodeDeviceInfo(ctx, &rackmanager.GetNodeDeviceInfoRequest{RackId: rackID, NodeId: d.ID()})
+				return err
+			},
+			func() error {
+				_, err := v.SetPowerState(ctx, &rackmanager.SetPowerStateRequest{
+					RackId: rackID, NodeId: d.ID(), Operation: rackmanager.PowerOperation_POWER_OPERATION_ON,
+				})
+				return err
+			},
+		} {
+			_ = ask()
+		}
+	}
+	right, err := v.GetPowerState(ctx, &rackmanager.GetPowerStateRequest{RackId: rackID, NodeId: "compute-0002"})
+	require.NoError(v.t, err)
+	require.Equal(v.t, "ON", right.GetPstate(), "the new password is in use")
+	_, err = v.BatchSetPowerState(ctx, &rackmanager.BatchSetPowerStateRequest{
+		Nodes:     v.set(v.wrong, marker, "compute-0002"),
+		Operation: rackmanager.PowerOperation_POWER_OPERATION_ON,
+	})
+	require.NoError(v.t, err)
+	_, err = v.BatchGetPowerState(ctx, &rackmanager.BatchGetPowerStateRequest{Nodes: v.set(v.right)})
+	require.NoError(v.t, err)
+}
+
+// updates run well, against the wrong password, against the indiscreet tray, and on a device that refuses its image.
+func (v *vault) updates(ctx context.Context) {
+	v.WriteTrayPackage("vault.fwpkg", "4.0.0")
+	v.rack.Device("compute-0002").UpdateKnobs(func(k *bmc.Knobs) { k.TaskEnd = &bmc.TaskEnd{} })
+	var ids []string
+	for _, id := range []string{"compute-0002", "compute-0003", "compute-0004"} {
+		out, err := v.UpdateFirmware(ctx, &rackmanager.UpdateFirmwareRequest{RackId: rackID, NodeId: id, Filename: "vault.fwpkg", Activate: true})
+		require.NoError(v.t, err)
+		require.NotEmpty(v.t, out.GetJobId(), out.GetMessage())
+		ids = append(ids, out.GetJobId())
+	}
+	for _, id := range ids {
+		s, err := v.WaitJob(ctx, id)
+		require.NoError(v.t, err)
+		require.Equal(v.t, rackmanager.JobExecutionState_JOB_EXECUTION_STATE_FAILED, s.GetExecutionState(), "%v", s)
+		if s.GetNodeId() == "compute-0004" {
+			require.Contains(v.t, s.GetErrorMessage(), "may not do that", "the device's words are told, without the secrets in them")
+		}
+		_, err = v.GetFirmwareJobStatus(ctx, &rackmanager.GetFirmwareJobStatusRequest{JobId: id})
+		require.NoError(v.t, err)
+	}
+	keyed := metadata.AppendToOutgoingContext(ctx, "rackbus-idempotency-key", v.key)
+	batch, err := v.BatchUpdateFirmware(keyed, &rackmanager.BatchUpdateFirmwareRequest{
+		Nodes: v.set(v.right, marker, "powershelf-0001"), Activate: true,
+		FirmwareTargets: map[int32]*rackmanager.FirmwareTargetList{
+			int32(rackmanager.NodeType_COMPUTE_GB200_NVIDIA):    {Targets: []*rackmanager.FirmwareTarget{{Filename: "vault.fwpkg"}}},
+			int32(rackmanager.NodeType_POWERSHELF_GB200_LITEON): {Targets: []*rackmanager.FirmwareTarget{{Filename: "vault.fwpkg"}}},
+		},
+	})
+	require.NoError(v.t, err)
+	_, err = v.WaitJob(ctx, batch.GetResponse().GetJobId())
+	require.NoError(v.t, err)
+	require.Equal(v.t, "4.0.0", v.rack.Device(marker).Version(cluster.TrayComponent))
+}
+
+func (v *vault) jobs(ctx context.Context) {
+	list, err := v.Jobs.ListJobs(ctx, &rackbusv1.ListJobsRequest{})
+	require.NoError(v.t, err)
+	require.NotEmpty(v.t, list.GetJobs())
+	for _, j := range list.GetJobs() {
+		_, err := v.Jobs.GetJob(ctx, &rackbusv1.GetJobRequest{JobId: j.GetJobId(), IncludeChildren: true})
+		require.NoError(v.t, err)
+		_, err = v.Jobs.GetJobEvents(ctx, &rackbusv1.GetJobEventsRequest{JobId: j.GetJobId()})
+		require.NoError(v.t, err)
+	}
+}
+
+// search looks into everything that outlives a call: store, logs, streams, answers, metrics.
+func (v *vault) search(ctx context.Context) {
+	places := map[string][]byte{"answers of the API": v.tape.bytes()}
+	for _, p := range v.All() {
+		places["log of "+p.Name] = []byte(p.Log().String())
+	}
+	metrics := 0
+	for _, p := range v.All() {
+		if p.Role == cluster.RoleBroker {
+			continue
+		}
+		text := v.get(ctx, v.MetricsURL(p))
+		metrics += len(text)
+		v.trap.look("metrics of "+p.Name, text)
+	}
+	require.NotZero(v.t, metrics)
+	streams, messages := v.streams(ctx)
+	places["streams"] = streams
+	places["store"] = v.store()
+	for place, content := range places {
+		v.trap.look(place, content)
+	}
+	for _, place := range []string{"answers of the API", "log of api-1", "log of jobs-1", "log of compute-agent-1", "streams", "store"} {
+		require.Contains(v.t, string(places[place]), marker, "nothing was found in %s", place)
+	}
+	v.t.Logf("%d forms of secrets looked for in %d bytes of store, %d messages, %d bytes of logs and answers, %d bytes of metrics: found %d",
+		len(v.trap.forms), len(places["store"]), messages, size(places)-len(places["store"])-len(streams), metrics, len(v.trap.found))
+}
+
+func size(places map[string][]byte) int {
+	n := 0
+	for _, content := range places {
+		n += len(content)
+	}
+	return n
+}
+
+func (v *vault) get(ctx context.Context, url string) []byte {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(v.t, err)
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(v.t, err)
+	defer res.Body.Close()
+	require.Equal(v.t, http.StatusOK, res.StatusCode)
+	text, err := io.ReadAll(res.Body)
+	require.NoError(v.t, err)
+	return text
+}
+
+// streams reads every message of every stream, with subject and headers.
+func (v *vault) streams(ctx context.Context) (content []byte, messages int) {
+	nc, err := v.Bus()
+	require.NoError(v.t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(v.t, err)
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		stored, err := cluster.ReadStream(ctx, nc, name, jetstream.DeliverAllPolicy)
+		require.NoError(v.t, err)
+		messages += len(stored)
+		for _, m := range stored {
+			content = fmt.Appendln(content, m.Subject, m.Header)
+			content = append(content, m.Data...)
+		}
+	}
+	require.NoError(v.t, names.Err())
+	return content, messages
+}
+
+// store reads the files of the broker, which hold deleted messages as well.
+func (v *vault) store() []byte {
+	var content []byte
+	for _, dir := range v.StoreDirs() {
+		require.NoError(v.t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			file, err := os.ReadFile(path)
+			content = append(content, file...)
+			return err
+		}))
+	}
+	return content
+}
