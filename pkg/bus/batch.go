@@ -61,10 +61,10 @@ type Commit struct {
 type Revision uint64
 
 // First is the sequence of the batch's first message.
-func (c Commit) First() Revision { return c.Last - Revision(c.Count) + 1 } //nolint:gosec // Count is at most 1,000.
+func (c Commit) First() Revision { return c.Last - Revision(c.Count) + 1 }
 
 // At is the sequence of the batch's message i, counted from 0.
-func (c Commit) At(i int) Revision { return c.First() + Revision(i) } //nolint:gosec // i is an index.
+func (c Commit) At(i int) Revision { return c.First() + Revision(i) }
 
 type batchAnswer struct {
 	Error *apiError `json:"error"`
@@ -201,7 +201,7 @@ func (c *Conn) findWitness(ctx context.Context, stream string, msgs []*nats.Msg,
 		if !slices.Contains(sent, got.header.Get(hdrBatchID)) {
 			return Commit{}, nil
 		}
-		after := Revision(len(msgs) - 1 - witness) //nolint:gosec // both are indexes below 1,000
+		after := Revision(len(msgs) - 1 - witness)
 		return Commit{Last: got.rev + after, Count: len(msgs)}, nil
 	}
 	return Commit{}, lastErr

@@ -99,7 +99,6 @@ func Connect(opts Options) (*Conn, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Conn{opts: opts, timing: opts.Timing, log: opts.Logger}
-	//nolint:gosec // The context ends with Close, which outlives this call.
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.health = newHealth(c)
 	natsOpts, err := c.natsOptions()

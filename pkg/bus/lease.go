@@ -58,7 +58,7 @@ func (c *Conn) acquireLease(ctx context.Context, subject string, data []byte, tt
 	l.extend(start, rev)
 	rctx, stop := context.WithCancel(c.ctx)
 	l.stopRenewal = stop
-	go l.keep(rctx)
+	go l.keep(rctx) //nolint:contextcheck // The lease outlives the call that took it.
 	return l, nil
 }
 

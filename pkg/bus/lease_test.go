@@ -92,8 +92,13 @@ func TestSessionGoesOnAfterAShortInterruption(t *testing.T) {
 	proxy.set(cutAll)
 	await(t, "the interruption", func() bool { return !agent.nc.IsConnected() })
 	proxy.set(cutNothing)
-	before := s.Remaining()
-	await(t, "a renewal", func() bool { return s.Remaining() > before })
+	revision := func() Revision {
+		s.l.mu.Lock()
+		defer s.l.mu.Unlock()
+		return s.l.rev
+	}
+	before := revision()
+	await(t, "a renewal", func() bool { return revision() > before })
 	require.True(t, s.Valid())
 }
 

@@ -134,15 +134,15 @@ func publicMessage(t *rackbusv1.JobTransition) (*nats.Msg, error) {
 	e := PublicEvent{
 		V: publicEventVersion, JobID: t.GetJobId(), ParentJobID: t.GetParentJobId(), Name: t.GetName(),
 		RackID: t.GetRackId(), NodeID: t.GetNodeId(), Type: t.GetType(),
-		State: job.State(t.GetTo()).String(), Description: t.GetDescription(), //nolint:gosec // states are below 11
+		State: job.State(t.GetTo()).String(), Description: t.GetDescription(),
 		Attempt: t.GetAttempt(), N: t.GetN(), At: t.GetAt().AsTime(),
 	}
-	if from := job.State(t.GetFrom()); from != job.StateUnspecified { //nolint:gosec // states are below 11
+	if from := job.State(t.GetFrom()); from != job.StateUnspecified {
 		e.From = from.String()
 	}
 	if f := t.GetFailure(); f != nil {
 		e.Failure = &PublicFailure{
-			ErrorCode:   job.ErrorCode(f.GetCode()).String(), //nolint:gosec // codes are below 13
+			ErrorCode:   job.ErrorCode(f.GetCode()).String(),
 			FailureCode: f.GetFailureCode(), Message: f.GetMessage(), Phase: f.GetPhase(),
 			MessageID: f.GetDevice().GetMessageId(),
 		}

@@ -46,7 +46,7 @@ func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Dev
 
 // Run is a program that is nothing but the agent of one family.
 func Run(ctx context.Context, env *process.Env, family node.Family) error {
-	conn, err := env.Connect("agent-" + string(family))
+	conn, err := env.Connect("agent-" + string(family)) //nolint:contextcheck // the connection outlives ctx, jobs drain on it
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (p *pkgStages) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer img.Close() //nolint:errcheck // only read
+	defer img.Close()
 	content := p.read(img)
 	s := p.state()
 	*s = targetState{HMC: forHMC(p.target.GetComponent(), img.name, content)}

@@ -163,7 +163,7 @@ func (d *Devices) client(h holder, userAgent string, log *slog.Logger) (*redfish
 	}
 	bmc := target.GetBmc()
 	return redfish.New(redfish.Endpoint{
-		Address: bmc.GetAddress(), Port: uint16(bmc.GetPort()), HostName: bmc.GetHostName(), //nolint:gosec // checked at admission
+		Address: bmc.GetAddress(), Port: uint16(bmc.GetPort()), HostName: bmc.GetHostName(),
 		Username: login.User, Password: login.Password,
 	}, redfish.Options{
 		Profile: profile, Guard: h.Guard(), Pool: d.opts.Pool, Timing: d.opts.Timing.Redfish,

@@ -126,7 +126,7 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 	if device.Status != 0 || device.MessageID != "" {
 		answer = &job.DeviceAnswer{
 			MessageID: device.MessageID, Message: device.Message, Severity: string(device.Severity),
-			Resolution: device.Resolution, HTTPStatus: int32(device.Status), //nolint:gosec // an HTTP status
+			Resolution: device.Resolution, HTTPStatus: int32(device.Status),
 		}
 	}
 	if device.Method == "" && device.Code == redfish.CodeTimeout && fallback == job.FailureActivationFailed {

@@ -41,7 +41,11 @@ func (p *pkgStages) install(ctx context.Context) error {
 		return p.finish(result.Task.Text)
 	case redfish.TaskGone:
 		p.u.t.Logger().Warn("task of the device is gone, judging by versions", "op", "install", "err", result.Err)
-		return p.judge(ctx, fmt.Sprintf("task %s disappeared", s.Task), p.u.d.opts.Timing.LostTaskWindow)
+		told := fmt.Sprintf("task %s disappeared", s.Task)
+		if redfish.CodeOf(result.Err) != redfish.CodeNotFound {
+			told = fmt.Sprintf("task %s could not be read any more (%v)", s.Task, result.Err)
+		}
+		return p.judge(ctx, told, p.u.d.opts.Timing.LostTaskWindow)
 	case redfish.TaskLimitPassed:
 		return fail(phasePoll, p.label, fmt.Errorf("polling firmware task %s exceeded timeout of %.0fs, its last state is %s at %d percent: %w",
 			s.Task, time.Since(started).Seconds(), result.Task.State, result.Task.Percent, result.Err))

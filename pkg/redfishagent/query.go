@@ -72,7 +72,7 @@ func firmwareInventory(ctx context.Context, c *redfish.Client, _ *rackbusv1.Node
 	for i, item := range items {
 		reply.Firmware[i] = &rackbusv1.FirmwareEntry{
 			Name: item.Name, Version: item.Version, Updateable: item.Updateable, Target: item.URI,
-			Health: string(item.Health), FirmwareType: int32(item.Type), //nolint:gosec // a small enum
+			Health: string(item.Health), FirmwareType: int32(item.Type),
 		}
 	}
 	return reply, nil

@@ -14,12 +14,16 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
 
-// prepare waits until it is the package's turn and the device takes updates,
-// and notes what the device knows before the upload.
+// prepare waits until the device takes updates and it is the package's turn, and
+// notes what the device knows before the upload. To see that a device is ready
+// takes many seconds, in which no upload slot may be held.
 func (p *pkgStages) prepare(ctx context.Context) error {
 	s := p.state()
 	if s.Skipped != "" {
 		return agent.Skip(s.Skipped)
+	}
+	if err := p.u.c.WaitReady(ctx); err != nil {
+		return fail(phaseUpdate, p.label, err)
 	}
 	if err := p.u.beginUpload(ctx); err != nil {
 		return err
@@ -32,9 +36,6 @@ func (p *pkgStages) prepare(ctx context.Context) error {
 
 func (p *pkgStages) note(ctx context.Context) error {
 	c, s := p.u.c, p.state()
-	if err := c.WaitReady(ctx); err != nil {
-		return err
-	}
 	tasks, err := c.Tasks(ctx)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (p *pkgStages) upload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer img.Close() //nolint:errcheck // only read
+	defer img.Close()
 	s := p.state()
 	result, err := p.send(ctx, img)
 	switch {

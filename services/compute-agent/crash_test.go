@@ -44,10 +44,10 @@ func TestAgentDies(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, gb300, func(o *sim.Options) {
-				o.Timing.Task, o.Timing.PowerOn = 300*time.Millisecond, 200*time.Millisecond
+				o.Timing.Task, o.Timing.PowerOn = 600*time.Millisecond, 300*time.Millisecond
 			})
-			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 200 * time.Millisecond })
-			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 300 * time.Millisecond }
+			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 500 * time.Millisecond })
+			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 800 * time.Millisecond }
 			u := activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
 			var id job.ID
 			if tt.point != "" {
@@ -134,10 +134,10 @@ func TestAgentIsDrained(t *testing.T) {
 	for _, stage := range []string{"check", "install", "activate_keep_on", "verify"} {
 		t.Run(stage, func(t *testing.T) {
 			b := newBench(t, gb300, func(o *sim.Options) {
-				o.Timing.Task, o.Timing.PowerOn = 300*time.Millisecond, 200*time.Millisecond
+				o.Timing.Task, o.Timing.PowerOn = 600*time.Millisecond, 300*time.Millisecond
 			})
-			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 200 * time.Millisecond })
-			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 300 * time.Millisecond }
+			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 500 * time.Millisecond })
+			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 800 * time.Millisecond }
 			first := b.Start(slow)
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 			b.AwaitStage(id, stage)

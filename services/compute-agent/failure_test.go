@@ -113,7 +113,8 @@ func TestChecksFail(t *testing.T) {
 			text: "1 component(s): /redfish/v1/UpdateService/FirmwareInventory/FW_BMC_0 WriteProtected=true",
 		}, {
 			name: "background copy never ends", knobs: bmc.Knobs{BackgroundCopy: -1},
-			code: job.FailureBackgroundCopyPending, class: job.CodeFailedPrecondition, phase: "update",
+			agent: func(o *agenttest.AgentOptions) { o.Timing.Redfish.BackgroundCopyLimit = 200 * time.Millisecond },
+			code:  job.FailureBackgroundCopyPending, class: job.CodeFailedPrecondition, phase: "update",
 			text: "HGX_ERoT_BMC_0=InProgress",
 		}, {
 			name: "foreign update", knobs: bmc.Knobs{RunningTask: "77"},
@@ -218,6 +219,10 @@ func TestTaskFails(t *testing.T) {
 			name:  "gone, old version",
 			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{LoseTask: true, Outcome: bmc.RestartAbandons}}, sent: 1,
 			code: job.FailureTaskLost, class: job.CodeOther, phase: "poll", text: "task 0 disappeared, and the old version is still installed: FW_BMC_0: expected 99.01, found GB200Nvl",
+		}, {
+			name: "not readable any more", fault: status(500, "GET", "/redfish/v1/TaskService/Tasks/0"), sent: 1,
+			agent: func(o *agenttest.AgentOptions) { o.Timing.TaskPoll.Tolerance = 100 * time.Millisecond },
+			code:  job.FailureTaskLost, class: job.CodeOther, phase: "poll", text: "task 0 could not be read any more (read task",
 		}, {
 			name:  "restart in the middle",
 			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{Outcome: bmc.RestartAbandons}}, sent: 1, targetID: "0",

@@ -21,7 +21,7 @@ import (
 )
 
 // The tests wait for disks and timers, hardly ever for a processor.
-const sideBySide = "8"
+const sideBySide = "16"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

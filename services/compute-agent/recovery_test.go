@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/reqlog"
@@ -204,5 +205,44 @@ func TestNextUpdateOfTheNode(t *testing.T) {
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 		require.Equal(t, version, b.tray.Version("FW_BMC_0"))
 		require.Len(t, b.uploads(), i+1)
+	}
+}
+
+// Faults that an activation gets over, with one AUX cycle.
+func TestActivationGetsOver(t *testing.T) {
+	const aux, host = "**/NvidiaChassis.AuxPowerReset", "**/ComputerSystem.Reset"
+	for _, tt := range []struct {
+		name  string
+		knobs bmc.Knobs
+		fault *faults.Rule
+		// sent is how many AUX cycles arrive at the device's door.
+		sent int
+	}{
+		{name: "only an AUX cycle activates", knobs: bmc.Knobs{ActivationNeedsAUX: true}, sent: 1},
+		{name: "AUX cycle not ready", sent: 2, fault: &faults.Rule{
+			Selector: faults.Request("POST", aux), Remaining: 1, Action: faults.Action{Status: &faults.Status{Code: 503}}}},
+		{name: "answer to the AUX cycle lost", sent: 1, fault: &faults.Rule{
+			Selector: faults.Request("POST", aux), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}}}},
+		{name: "power off not ready", sent: 1, fault: &faults.Rule{
+			Selector: faults.Request("POST", host), Remaining: 2, Action: faults.Action{Status: &faults.Status{Code: 503}}}},
+		{name: "BMC without connections", knobs: bmc.Knobs{Outage: bmc.OutageRefuse}, sent: 1},
+	} {
+		for model, option := range map[string]func(*sim.Options){"GB200": func(*sim.Options) {}, "GB300": gb300} {
+			t.Run(tt.name+"/"+model, func(t *testing.T) {
+				b := newBench(t, option)
+				b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
+				if tt.fault != nil {
+					_, err := b.rack.AddFault(*tt.fault)
+					require.NoError(t, err)
+				}
+				b.Start()
+				j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+				require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+				require.Equal(t, tt.sent, b.posts(auxReset))
+				require.Equal(t, 1, b.tray.Resets())
+				require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
+				require.Equal(t, bmc.PowerOn, b.tray.PowerState())
+			})
+		}
 	}
 }

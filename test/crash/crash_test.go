@@ -133,6 +133,7 @@ func (cr *crash) run() {
 	wg.Wait()
 	cr.settle(ctx)
 	cr.report(ctx)
+	require.NoError(cr.t, context.Cause(ctx))
 }
 
 // stormLength keeps the short runs short.
@@ -262,7 +263,9 @@ func (cr *crash) follow(ctx context.Context, a assignment, version string) {
 // settle waits until every process is back, every job has ended and every public event is out.
 func (cr *crash) settle(ctx context.Context) {
 	for _, p := range cr.c.All() {
-		require.NoError(cr.t, p.WaitReady(ctx))
+		if err := p.WaitReady(ctx); err != nil {
+			cr.violated("%v", err)
+		}
 	}
 	for {
 		s, err := cr.c.Snapshot(ctx)

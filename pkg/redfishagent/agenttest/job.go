@@ -45,7 +45,7 @@ func (r *Rig) Target(d Device) *rackbusv1.NodeTarget {
 	require.NoError(r.T, err)
 	return &rackbusv1.NodeTarget{
 		RackId: d.RackID, NodeId: d.NodeID, NodeType: strings.ToLower(d.Type),
-		Bmc: &rackbusv1.DeviceEndpoint{Address: d.IP, Port: uint32(d.Port), Credentials: sealed}, //nolint:gosec // a port
+		Bmc: &rackbusv1.DeviceEndpoint{Address: d.IP, Port: uint32(d.Port), Credentials: sealed},
 	}
 }
 

@@ -81,7 +81,7 @@ func (r *Rig) URL() string { return r.broker.URL() }
 // write, and these tests do not cut its power.
 func storeDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "rackbus-test-")
+	dir, err := os.MkdirTemp("/dev/shm", "rackbus-test-") //nolint:usetesting // in memory
 	if err != nil {
 		return t.TempDir()
 	}
@@ -114,11 +114,11 @@ func Timing() redfishagent.Timing {
 			Request: 5 * time.Second, Collection: 5 * time.Second,
 			UploadStall: Patience, UploadAnswer: Patience,
 			PowerOnConflictInterval: tick, DeviceInfo: 5 * time.Second,
-			InventoryInterval: tick, BackgroundCopyLimit: 300 * time.Millisecond, BackgroundCopyInterval: tick,
+			InventoryInterval: tick, BackgroundCopyLimit: 3 * time.Second, BackgroundCopyInterval: tick,
 			ReadyReads: 2, ReadyInterval: tick, ReadyLimit: 2 * time.Second,
 			StepInterval: 2 * tick, PowerPoll: tick, PowerOffLimit: 300 * time.Millisecond, PowerOffSettle: 2 * tick,
 			AuxSettle: 200 * time.Millisecond, PowerOnLimit: 300 * time.Millisecond,
-			PowerOnLongLimit: 500 * time.Millisecond, PowerOnRepeat: 50 * time.Millisecond,
+			PowerOnLongLimit: 3 * time.Second, PowerOnRepeat: 50 * time.Millisecond,
 			BMCProbe: tick, BMCLimit: 3 * time.Second,
 			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
 			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
@@ -218,7 +218,9 @@ func (a *Agent) Dead() <-chan struct{} { return a.dead }
 func (a *Agent) end() {
 	a.stop()
 	select {
-	case <-a.done:
+	case err := <-a.done:
+		// One that was killed ends with errors.
+		a.r.log.Debug("agent ended", "err", err)
 	case <-time.After(Patience):
 		a.r.T.Error("the agent does not end")
 	}
