@@ -34,11 +34,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	callers = 4
-	// perNode is how many updates a node goes through, about.
-	perNode = 2
 	// every tenth tray refuses its image.
 	faultyEvery = 10
 	shelfShare  = 5
+	// mostAgain is how many nodes a caller updates at once after its first round.
+	mostAgain = 8
 )
 
 func TestCrash(t *testing.T) {
@@ -87,7 +87,8 @@ type answer struct {
 }
 
 func newCrash(t *testing.T, brokers, n int) *crash {
-	nodes := max(n/perNode, callers*3)
+	// All nodes are at work at once in the first round, and half of them once more later.
+	nodes := max(n*2/3, callers*3)
 	shelves := max(nodes/shelfShare, 1)
 	c := cluster.Start(t, cluster.Options{
 		Brokers: brokers, Replicas: 2,
@@ -158,29 +159,28 @@ func (cr *crash) callAll(ctx context.Context) {
 	for i, nodes := range mine {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(*seed, uint64(i)+1))
+			cr.round(ctx, shuffled(random, nodes))
 			for ctx.Err() == nil && cr.started.Load() < int64(cr.n) {
-				cr.round(ctx, random, nodes)
+				cr.round(ctx, shuffled(random, nodes)[:1+random.IntN(min(len(nodes), mostAgain))])
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// round gives some nodes of a caller one job each, part of them as a batch, and follows the jobs to their end. A node
+// round gives nodes of a caller one job each, part of them as a batch, and follows the jobs to their end. A node
 // whose job reads terminal is free: the next round must not be refused.
-func (cr *crash) round(ctx context.Context, random *rand.Rand, nodes []string) {
+func (cr *crash) round(ctx context.Context, nodes []string) {
 	var wg sync.WaitGroup
-	order := shuffled(random, nodes)
-	order = order[:min(len(order), 1+random.IntN(8))]
 	var trays, singles []string
-	for i, id := range order {
+	for i, id := range nodes {
 		if cr.rack.Device(id).Model().Compute() && i%3 != 0 {
 			trays = append(trays, id)
 		} else {
 			singles = append(singles, id)
 		}
 	}
-	cr.started.Add(int64(len(order)))
+	cr.started.Add(int64(len(nodes)))
 	for _, id := range singles {
 		wg.Go(func() { cr.single(ctx, id) })
 	}
