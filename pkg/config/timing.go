@@ -71,6 +71,14 @@ type RedfishTiming struct {
 	ReadyInterval time.Duration `koanf:"ready_interval"`
 	// Limit for the wait for the update service.
 	ReadyLimit time.Duration `koanf:"ready_limit"`
+	// Uploads of one package before the update counts as failed.
+	UploadAttempts int `koanf:"upload_attempts"`
+	// Pause before an upload that the device refused as busy is repeated.
+	UploadPause time.Duration `koanf:"upload_pause"`
+	// How long a device is watched for the task of an upload whose answer was lost.
+	UploadSettle time.Duration `koanf:"upload_settle"`
+	// Pause between two packages for one node.
+	PackagePause time.Duration `koanf:"package_pause"`
 	// Pause between two polls of an update task.
 	TaskPollInterval time.Duration `koanf:"task_poll_interval"`
 	// Limit for an update task of a compute tray.
@@ -79,6 +87,10 @@ type RedfishTiming struct {
 	TaskLimitPowerShelf time.Duration `koanf:"task_limit_powershelf"`
 	// How long a task may be unreadable without a break.
 	TaskTolerance time.Duration `koanf:"task_tolerance"`
+	// How long a new version may take to show after the device has lost its task.
+	LostTaskWindow time.Duration `koanf:"lost_task_window"`
+	// How long a suspended task may stay so before it counts as waiting for somebody.
+	SuspendedGrace time.Duration `koanf:"suspended_grace"`
 	// Pause between two looks at a power unit under update.
 	PowerUnitPoll time.Duration `koanf:"power_unit_poll"`
 	// Limit for the update of one power unit.

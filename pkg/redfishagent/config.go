@@ -11,14 +11,9 @@ import (
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
-// defaultSuspendedGrace is how long a suspended task may stay so.
-const defaultSuspendedGrace = 5 * time.Minute
-
 // FromConfig returns the options of a family's agent as configured.
 func FromConfig(c *config.Config, family node.Family) Options {
 	t := c.RedfishTiming()
-	// Waits without a key of their own follow the scale of the others.
-	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * c.Timing.Scale) }
 	return Options{
 		Pool:        redfish.NewPool(redfish.PoolOptions{Connect: t.ConnectTimeout, Handshake: t.ConnectTimeout}),
 		FirmwareDir: c.Workflows.FirmwareDir,
@@ -29,12 +24,12 @@ func FromConfig(c *config.Config, family node.Family) Options {
 			TaskPoll: redfish.PollOptions{
 				Interval: t.TaskPollInterval, Limit: taskLimit(t, family), Tolerance: t.TaskTolerance,
 				// A task that reads 404 is looked at again two poll intervals later.
-				NotFoundInterval: 2 * t.TaskPollInterval, SuspendedGrace: scale(defaultSuspendedGrace),
+				NotFoundInterval: 2 * t.TaskPollInterval, SuspendedGrace: t.SuspendedGrace,
 			},
 			VerifyFirstDelay: t.VerifyFirstDelay, VerifyInterval: t.VerifyInterval, VerifyAttempts: t.VerifyAttempts,
 			UntrackedLimit: t.TaskTolerance,
-			UploadPause:    scale(DefaultUploadPause), UploadSettle: scale(DefaultUploadSettle),
-			LostTaskWindow: scale(DefaultLostTaskWindow), PackagePause: scale(DefaultPackagePause),
+			UploadAttempts: t.UploadAttempts, UploadPause: t.UploadPause, UploadSettle: t.UploadSettle,
+			LostTaskWindow: t.LostTaskWindow, PackagePause: t.PackagePause,
 		},
 	}
 }
