@@ -15,8 +15,10 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -146,12 +148,14 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
+// instance names this run of a program. Process ids are not enough: in
+// containers they are all 1.
 func instance(name string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s@%s-%d", name, host, os.Getpid())
+	return fmt.Sprintf("%s@%s-%s", strings.ReplaceAll(name, " ", "-"), host, uuid.NewString()[:8])
 }
 
 func (e *Env) metricsServer() (*telemetry.Server, error) {
