@@ -64,21 +64,24 @@ func (a *Admitter) receive(waiting []*share) []*share {
 }
 
 // pick takes as many shares as fit into a transaction, in their order. Shares
-// that name the same node do not go together.
+// that name the same node, or bring the same idempotency key, do not go together:
+// the broker refuses a transaction that expects a key to be absent twice.
 func pick(waiting []*share) (group, rest []*share) {
-	taken := make(map[node.Ref]bool)
+	taken, keys := make(map[node.Ref]bool), make(map[string]bool)
 	messages := 0
 	for _, s := range waiting {
 		fits := messages+s.messages() <= maxTxMessages && (len(group) == 0 || !s.alone && !group[0].alone)
 		for _, index := range s.nodes {
 			fits = fits && !taken[s.ref(index)]
 		}
+		fits = fits && (s.b.key == "" || !keys[s.b.key])
 		if !fits {
 			rest = append(rest, s)
 			continue
 		}
 		group = append(group, s)
 		messages += s.messages()
+		keys[s.b.key] = true
 		for _, index := range s.nodes {
 			taken[s.ref(index)] = true
 		}

@@ -5,6 +5,7 @@ package admission
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"strconv"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
 	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
 // A try whose answer was lost is found by what it has stored, and not made twice.
@@ -129,5 +131,82 @@ func TestEveryoneIsToldInTime(t *testing.T) {
 	for i := range took {
 		require.ErrorIs(t, errs[i], bus.ErrUnavailable)
 		require.Less(t, took[i], 3*limit)
+	}
+}
+
+// The answer of a commit was lost, and by the time its repetition is refused the
+// job has ended and its node is free: only the job's own record tells.
+func TestLostAnswerOfAJobThatHasEndedIsFound(t *testing.T) {
+	h := newHarness(t)
+	a := h.admitter(nil)
+	req := request(0, 1)
+	first, err := a.AdmitLeaf(t.Context(), req)
+	require.NoError(t, err)
+	h.seal(first.JobID, time.Now())
+	require.Empty(t, h.holder(ref(0)))
+
+	b := newBatch(a, &req, first.JobID, true)
+	s := &share{b: b, ctx: t.Context(), nodes: b.candidates, last: true, askedAt: time.Now(), done: make(chan error, 1)}
+	again, _ := a.sortOut(t.Context(), []*share{s}, fmt.Errorf("commit: %w (%w)", bus.ErrConflict, bus.ErrOutcomeUnknown), 0, time.Now())
+	require.Equal(t, []*share{s}, again)
+	require.NoError(t, s.submit(t.Context()))
+	require.Equal(t, first.JobID, b.results[0].JobID)
+	require.EqualValues(t, 1, h.capacity())
+}
+
+// Requests with the same key never share a transaction, in which both would
+// expect the key to be absent: the broker would refuse it again and again.
+func TestEqualKeysDoNotShareATransaction(t *testing.T) {
+	h := newHarness(t)
+	a := h.admitter(nil)
+	var waiting []*share
+	for i := range 3 {
+		req := request(i, i+1)
+		if i < 2 {
+			req.Idempotency = Idempotency{Caller: "c", RPC: "r", Key: "k", Digest: []byte{byte(i)}}
+		}
+		b := newBatch(a, &req, job.ID{}, true)
+		waiting = append(waiting, &share{b: b, nodes: b.candidates, last: true})
+	}
+	group, rest := pick(waiting)
+	require.Equal(t, []*share{waiting[0], waiting[2]}, group)
+	require.Equal(t, []*share{waiting[1]}, rest)
+}
+
+// A batch that was cut off, whose first chunk refused a node, is told the same
+// when its key is used again: the note about the cut stands for no node.
+func TestReplayOfACutOffBatch(t *testing.T) {
+	h := newHarness(t)
+	holder := h.admitter(nil)
+	_, err := holder.AdmitLeaf(t.Context(), request(1, 2))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	a := h.admitter(func(o *Options) { o.chunkNodes, o.afterChunk = 4, func(int) { cancel() } })
+	req := request(0, 10)
+	req.Idempotency = Idempotency{Caller: "c", RPC: "r", Key: "k", Digest: []byte("d")}
+	first, err := a.Admit(ctx, req)
+	require.NoError(t, err)
+	require.Equal(t, 3, first.Admitted())
+
+	// The jobs service closes the admission.
+	parent, rev, err := h.conn.Record(t.Context(), first.JobID)
+	require.NoError(t, err)
+	parent.Admitted = true
+	tx := h.conn.Begin()
+	tx.ReplaceRecord(&parent, rev)
+	tx.PutAdmission(parent.ID, &rackbusv1.AdmissionRecord{V: 1, Refused: []*rackbusv1.RefusedNode{
+		{RackId: "r1", Index: parent.Total, Message: "cut off"},
+	}})
+	_, err = tx.Commit(t.Context())
+	require.NoError(t, err)
+
+	again, err := holder.Admit(t.Context(), req)
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Len(t, again.Nodes, 10)
+	for i := range again.Nodes {
+		require.Equal(t, first.Nodes[i].Ref, again.Nodes[i].Ref)
+		require.Equal(t, first.Nodes[i].JobID, again.Nodes[i].JobID)
+		require.Equal(t, first.Nodes[i].Refusal == nil, again.Nodes[i].Refusal == nil)
 	}
 }

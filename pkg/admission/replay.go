@@ -106,15 +106,22 @@ func (a *Admitter) storedNodes(ctx context.Context, refs []node.Ref, parent *job
 		return nil, err
 	}
 	refused := admission.GetRefused()
-	nodes := make([]NodeResult, max(len(refs), len(ids)+len(refused)))
+	nodes := make([]NodeResult, len(refs))
+	if len(refs) == 0 {
+		nodes = make([]NodeResult, len(ids)+len(refused))
+	}
 	for i := range refs {
 		nodes[i].Ref = refs[i]
 	}
 	for _, n := range refused {
-		if i := int(n.GetIndex()); i < len(nodes) {
-			nodes[i].Ref = node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()}
-			nodes[i].Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: n.GetMessage()}
+		i, ref := int(n.GetIndex()), node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()}
+		if i >= len(nodes) || len(refs) > 0 && refs[i] != ref {
+			// The jobs service tells of no node in particular that the admission
+			// was cut off.
+			continue
 		}
+		nodes[i].Ref = ref
+		nodes[i].Refusal = &Refusal{Code: job.FailureAdmissionFailed, Message: n.GetMessage()}
 	}
 	// Children have their indexes in request order, so they take the places
 	// that no refused node has.

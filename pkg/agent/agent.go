@@ -19,8 +19,9 @@ const (
 	fetchMax = 50
 	// retryPause is the pause after a fault of the broker.
 	retryPause = 500 * time.Millisecond
-	// admittedCache is how many admitted batches are remembered.
-	admittedCache = 4096
+	// pendingShare is the part of the parent pause for which a batch is believed
+	// not to be admitted yet.
+	pendingShare = 4
 )
 
 // errStuckHandlers says that workflows did not return although they were cut.
@@ -35,7 +36,6 @@ type Agent struct {
 	mu       sync.Mutex
 	running  map[job.ID]*Task
 	claiming map[job.ID]bool
-	admitted map[job.ID]bool
 	sess     *bus.Session
 	sessNew  chan struct{}
 
@@ -45,6 +45,7 @@ type Agent struct {
 	tasks      sync.WaitGroup
 	wakes      sync.WaitGroup
 	nodes      *turns
+	batches    *batches
 }
 
 // New checks the options and returns an agent that does nothing yet.
@@ -57,8 +58,8 @@ func New(opts Options) (*Agent, error) {
 		drained: drained, startDrain: startDrain,
 		opts: opts, metrics: newMetrics(opts.Registerer, opts.Family),
 		slots:   make(chan struct{}, opts.MaxInFlight),
-		running: map[job.ID]*Task{}, claiming: map[job.ID]bool{}, admitted: map[job.ID]bool{},
-		sessNew: make(chan struct{}), nodes: newTurns(),
+		running: map[job.ID]*Task{}, claiming: map[job.ID]bool{},
+		sessNew: make(chan struct{}), nodes: newTurns(), batches: newBatches(),
 	}, nil
 }
 

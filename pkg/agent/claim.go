@@ -157,36 +157,19 @@ func (a *Agent) claim(ctx context.Context, d *bus.Delivery) (*Task, error) {
 	return t, nil
 }
 
-// checkAdmitted holds a child back until all children of its batch exist. A
-// positive answer never changes, so it is remembered.
+// checkAdmitted holds a child back until all children of its batch exist.
 func (a *Agent) checkAdmitted(ctx context.Context, d *bus.Delivery) error {
 	if d.ID.IsTopLevel() {
 		return nil
 	}
 	parent := d.ID.Parent()
-	a.mu.Lock()
-	known := a.admitted[parent]
-	a.mu.Unlock()
-	if known {
-		return nil
-	}
-	r, _, err := a.opts.Conn.Record(ctx, parent)
-	if errors.Is(err, bus.ErrNotFound) {
-		return fmt.Errorf("%w: parent %s", errJobGone, parent)
-	}
-	if err != nil {
-		return err
-	}
-	if !r.Admitted {
-		return errNotAdmitted
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.admitted) >= admittedCache {
-		clear(a.admitted)
-	}
-	a.admitted[parent] = true
-	return nil
+	return a.batches.check(ctx, parent, a.opts.ParentPause/pendingShare, func() (bool, error) {
+		r, _, err := a.opts.Conn.Record(ctx, parent)
+		if errors.Is(err, bus.ErrNotFound) {
+			return false, fmt.Errorf("%w: parent %s", errJobGone, parent)
+		}
+		return r.Admitted, err
+	})
 }
 
 // checkOpen refuses a job without checkpoint that has ended: the command was

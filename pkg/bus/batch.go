@@ -76,6 +76,8 @@ type batchAnswer struct {
 // message by whose stored value a lost answer is resolved. The result wraps
 // ErrConflict when an expectation did not hold, ErrUnavailable when nothing
 // was written, and ErrOutcomeUnknown when even the witness could not be read.
+// It wraps ErrOutcomeUnknown beside the other two when an earlier try may have
+// been written although the witness does not show it any more.
 func (c *Conn) commitBatch(ctx context.Context, stream string, msgs []*nats.Msg, witness int) (Commit, error) {
 	if len(msgs) == 0 || len(msgs) > maxBatch {
 		return Commit{}, fmt.Errorf("bus: a batch holds 1 to %d messages, not %d", maxBatch, len(msgs))
@@ -90,10 +92,14 @@ func (c *Conn) commitBatch(ctx context.Context, stream string, msgs []*nats.Msg,
 		case err == nil:
 			return got, nil
 		case errors.Is(err, errBatchAgain):
-			if werr := pause(ctx, batchRetryMin+rand.N(batchRetryMax-batchRetryMin)); werr != nil { //nolint:gosec // jitter
-				return Commit{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			werr := pause(ctx, batchRetryMin+rand.N(batchRetryMax-batchRetryMin)) //nolint:gosec // jitter
+			if werr == nil {
+				continue
 			}
-			continue
+			if err = fmt.Errorf("%w: %w", ErrUnavailable, err); lost {
+				err = uncertain(err)
+			}
+			return Commit{}, err
 		case errors.Is(err, ErrConflict) && !lost:
 			return Commit{}, err
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrOutcomeUnknown):
@@ -107,16 +113,22 @@ func (c *Conn) commitBatch(ctx context.Context, stream string, msgs []*nats.Msg,
 				return found, nil
 			}
 			if errors.Is(err, ErrConflict) {
-				return Commit{}, err
+				return Commit{}, uncertain(err)
 			}
 			if !first {
 				c.log.Warn("bus commit answer lost again", "err", err)
 			}
+		case lost:
+			return Commit{}, uncertain(err)
 		default:
 			return Commit{}, err
 		}
 	}
 }
+
+// uncertain marks the failure of a repeated batch. What the first try has
+// written may have been changed by others since, or be what this one met.
+func uncertain(err error) error { return fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown) }
 
 // errBatchAgain says that the broker has dropped the batch and takes it again.
 var errBatchAgain = errors.New("bus: batch to be sent again")

@@ -32,6 +32,8 @@ var (
 	ErrServerVersion = errors.New("bus: nats-server is too old")
 	// ErrSessionLost says that the session lease is gone.
 	ErrSessionLost = errors.New("bus: session lost")
+	// ErrNotCommand says that a sequence is not that of a command.
+	ErrNotCommand = errors.New("bus: not a command")
 	// ErrClosed says that the connection was closed by this process.
 	ErrClosed = errors.New("bus: connection closed")
 )
@@ -86,6 +88,13 @@ func sentinelFor(code int) error {
 	default:
 		return ErrUnavailable
 	}
+}
+
+// inFlight reports whether a conflict is with a write that is under way, which
+// may still come to nothing.
+func inFlight(err error) bool {
+	var api *apiError
+	return errors.As(err, &api) && api.ErrCode == codeWrongLastSequenceBusy
 }
 
 // classify gives a client error of a request the sentinel it stands for.

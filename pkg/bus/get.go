@@ -40,7 +40,12 @@ func (c *Conn) leaderGet(ctx context.Context, stream, subject string) (stored, e
 		// The only replica is the leader, and answers direct gets faster.
 		return c.directGet(ctx, stream, subject)
 	}
-	req, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	return c.leaderRead(ctx, stream, map[string]any{"last_by_subj": subject}, "read "+subject)
+}
+
+// leaderRead asks the stream leader for one message.
+func (c *Conn) leaderRead(ctx context.Context, stream string, query map[string]any, what string) (stored, error) {
+	req, err := json.Marshal(query)
 	if err != nil {
 		return stored{}, fmt.Errorf("encode request: %w", err)
 	}
@@ -48,7 +53,7 @@ func (c *Conn) leaderGet(ctx context.Context, stream, subject string) (stored, e
 	defer cancel()
 	reply, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
 	if err != nil {
-		return stored{}, classify("read "+subject, err, false)
+		return stored{}, classify(what, err, false)
 	}
 	var a struct {
 		Error   *apiError `json:"error"`
@@ -60,15 +65,15 @@ func (c *Conn) leaderGet(ctx context.Context, stream, subject string) (stored, e
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &a); err != nil {
-		return stored{}, fmt.Errorf("read %s: %w: unreadable answer: %w", subject, ErrUnavailable, err)
+		return stored{}, fmt.Errorf("%s: %w: unreadable answer: %w", what, ErrUnavailable, err)
 	}
 	if a.Error != nil {
-		return stored{}, a.Error.asError("read " + subject)
+		return stored{}, a.Error.asError(what)
 	}
 	s := stored{subject: a.Message.Subject, data: a.Message.Data, rev: Revision(a.Message.Seq)}
 	if len(a.Message.Hdrs) > 0 {
 		if s.header, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
-			return stored{}, fmt.Errorf("read %s: headers: %w", subject, err)
+			return stored{}, fmt.Errorf("%s: headers: %w", what, err)
 		}
 	}
 	return s, nil

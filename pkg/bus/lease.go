@@ -31,10 +31,13 @@ type lease struct {
 	validTill time.Time
 	validWall time.Time
 	// lapse ends when the validity ends, and is replaced when it comes back.
-	lapse       context.Context //nolint:containedctx // it is the lease's own state
-	endLapse    context.CancelFunc
-	watchdog    *time.Timer
-	lost        chan struct{}
+	lapse    context.Context //nolint:containedctx // it is the lease's own state
+	endLapse context.CancelFunc
+	watchdog *time.Timer
+	lost     chan struct{}
+	// unanswered is when the first renewal without an answer was sent since the
+	// last that had one; only the renewing goroutine uses it.
+	unanswered  time.Time
 	lostOnce    sync.Once
 	stopRenewal context.CancelFunc
 	renewalDone chan struct{}
@@ -166,15 +169,21 @@ func (l *lease) renewOnce(ctx context.Context) bool {
 	l.mu.Lock()
 	rev := l.rev
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, max(l.renew, time.Second))
+	// An answer counts from when its renewal was sent, so a late one is worth
+	// waiting for; a second try must still fit into the validity.
+	ctx, cancel := context.WithTimeout(ctx, max(l.renew, (l.ttl-l.margin)/2))
 	defer cancel()
 	sent := time.Now()
 	next, err := l.c.put(ctx, l.subject, l.data, &rev, l.ttl)
 	if err == nil {
+		l.unanswered = time.Time{}
 		l.extend(sent, next)
 		return true
 	}
 	if !errors.Is(err, ErrConflict) {
+		if l.unanswered.IsZero() {
+			l.unanswered = sent
+		}
 		l.log.Warn("lease not renewed", "subject", l.subject, "err", err)
 		return true
 	}
@@ -187,11 +196,27 @@ func (l *lease) renewOnce(ctx context.Context) bool {
 	case got.expired() || !bytes.Equal(got.data, l.data):
 		return false
 	}
-	// An earlier renewal arrived although its answer was lost.
-	l.mu.Lock()
-	l.rev = got.rev
-	l.mu.Unlock()
+	l.found(rev, got.rev)
 	return true
+}
+
+// found takes in that a renewal that expected one revision was refused, and that
+// the key is our own all the same. If it has another revision, an earlier renewal
+// arrived although its answer was lost: the key lives from then on, which is no
+// earlier than the first one was sent. With the same revision a renewal is still
+// under way in the cluster, and may come to nothing: it proves nothing.
+func (l *lease) found(expected, revision Revision) {
+	if revision == expected {
+		return
+	}
+	if l.unanswered.IsZero() {
+		l.mu.Lock()
+		l.rev = revision
+		l.mu.Unlock()
+		return
+	}
+	l.extend(l.unanswered, revision)
+	l.unanswered = time.Time{}
 }
 
 func (l *lease) markLost() {

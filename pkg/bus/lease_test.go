@@ -154,3 +154,23 @@ func TestSessionsAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }
+
+// In a cluster a renewal can be refused because an earlier one is still under
+// way. That one may get lost with the leader, so it must not prolong anything.
+func TestRenewalUnderWayProlongsNothing(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	l, err := c.acquireLease(t.Context(), sessionSubject("compute", "s"), []byte("mine"), time.Minute, time.Hour, time.Second)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.release(context.WithoutCancel(t.Context())) })
+	till := func() time.Time { l.mu.Lock(); defer l.mu.Unlock(); return l.validTill }
+	before, rev := till(), l.rev
+	l.unanswered = time.Now()
+	l.found(rev, rev)
+	require.Equal(t, before, till())
+	require.False(t, l.unanswered.IsZero(), "its answer is still missing")
+	sent := l.unanswered
+	l.found(rev, rev+1)
+	require.Equal(t, sent.Add(time.Minute-time.Second), till(), "one that arrived counts from when it was sent")
+	l.rev = rev // the key that release removes
+}

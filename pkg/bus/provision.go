@@ -15,6 +15,11 @@ import (
 // provisionRetry is the pause between attempts while the broker is away.
 const provisionRetry = 500 * time.Millisecond
 
+// minPayload is what one message may have to hold: the changes of a whole fold
+// commit. A broker with its own default of 1 MiB would refuse that commit for
+// ever, and no job of the partition could end any more.
+const minPayload = 8 << 20
+
 // Provision creates what is missing and verifies what is there. It waits for
 // the broker until ctx ends. A stream or consumer that differs from what is
 // needed is ErrMisconfigured, with every difference named; nothing is changed.
@@ -59,6 +64,9 @@ func (c *Conn) tryEnsure(ctx context.Context, try func(context.Context) error) e
 	c.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	if limit := c.nc.MaxPayload(); limit < minPayload {
+		return fmt.Errorf("%w: max_payload is %d bytes, needed are %d", ErrMisconfigured, limit, minPayload)
 	}
 	return try(ctx)
 }

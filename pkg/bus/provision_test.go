@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -93,4 +94,20 @@ func TestCheckServerVersion(t *testing.T) {
 			require.ErrorIs(t, err, ErrServerVersion)
 		}
 	}
+}
+
+// TestSmallPayloadIsRefused starts a broker with the server's own limit.
+func TestSmallPayloadIsRefused(t *testing.T) {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
+	})
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	require.True(t, s.ReadyForConnections(patience))
+	c := open(t, s.ClientURL())
+	err = c.Provision(t.Context())
+	require.ErrorIs(t, err, ErrMisconfigured)
+	require.ErrorContains(t, err, "max_payload")
+	require.Error(t, c.Ready())
 }

@@ -119,7 +119,7 @@ func (c *Conn) publishTransitions(ctx context.Context, transitions []*rackbusv1.
 		if err != nil {
 			return err
 		}
-		if _, err := c.publish(ctx, m); err != nil && !errors.Is(err, ErrConflict) {
+		if _, err := c.publish(ctx, m); err != nil && (!errors.Is(err, ErrConflict) || inFlight(err)) {
 			return err
 		}
 	}

@@ -99,3 +99,14 @@ func publicEvents(t *testing.T, js jetstream.JetStream) (events []PublicEvent, s
 	}
 	return events, subjects
 }
+
+// A change counts as stored only when the broker has it, not while somebody
+// else's write of it is under way: its outbox entry would be lost with that.
+func TestWriteUnderWayIsNotTakenForStored(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]bool{codeWrongLastSequenceBusy: true, codeWrongLastSequence: false} {
+		err := (&apiError{Code: 400, ErrCode: code}).asError("write")
+		require.ErrorIs(t, err, ErrConflict)
+		require.Equal(t, want, inFlight(err), code)
+	}
+}

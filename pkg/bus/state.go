@@ -223,9 +223,16 @@ func (c *Conn) DropParked(ctx context.Context, ref node.Ref, id job.ID) error {
 
 // EraseCommand overwrites and deletes a command by its sequence, so that its
 // sealed content does not outlive the job. By subject it would hit the next
-// job's command.
+// job's command. The sequence comes from an agent, which must not be able to
+// have anything else erased: what is no command stays.
 func (c *Conn) EraseCommand(ctx context.Context, rev Revision) error {
-	err := c.eraseMessage(ctx, streamState, rev)
+	m, err := c.leaderRead(ctx, streamState, map[string]any{"seq": uint64(rev)}, "look up command")
+	if err == nil {
+		if !strings.HasPrefix(m.subject, subjCmdPrefix) {
+			return fmt.Errorf("erase command %d: %w: it is %s", rev, ErrNotCommand, m.subject)
+		}
+		err = c.eraseMessage(ctx, streamState, rev)
+	}
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -298,8 +305,28 @@ func (c *Conn) TopLevelRecords(ctx context.Context, each func(job.Record)) error
 }
 
 // CountRecords counts the records in the state stream, to correct the counter.
+// Those of a family that was marked as gone left the counter with the mark, so
+// they do not count even while they wait to be purged.
 func (c *Conn) CountRecords(ctx context.Context) (int64, error) {
-	return c.countSubjects(ctx, streamState, subjJobPrefix+">")
+	records, err := c.listSubjects(ctx, streamState, subjJobPrefix+">")
+	if err != nil {
+		return 0, err
+	}
+	marks, err := c.listSubjects(ctx, streamState, subjGonePrefix+">")
+	if err != nil {
+		return 0, err
+	}
+	gone := make(map[string]bool, len(marks))
+	for _, subject := range marks {
+		gone[strings.TrimPrefix(subject, subjGonePrefix)] = true
+	}
+	var count int64
+	for _, subject := range records {
+		if family, _, _ := strings.Cut(strings.TrimPrefix(subject, subjJobPrefix), "."); !gone[family] {
+			count++
+		}
+	}
+	return count, nil
 }
 
 // CountFamily counts the records of one family.

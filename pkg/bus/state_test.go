@@ -75,6 +75,7 @@ func TestCommandsAreErasedBySequence(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, old, rev)
 	require.Equal(t, first.String(), cmd.GetJobId())
+	require.ErrorIs(t, c.EraseCommand(t.Context(), cursor), ErrNotCommand, "nothing but commands")
 	put(second, cursor)
 	require.NoError(t, c.EraseCommand(t.Context(), old), "it was replaced already")
 	cmd, rev, err = c.Command(t.Context(), node.FamilyCompute, at("n"))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,9 +45,9 @@ func timerMessage(kind TimerKind, id job.ID, at time.Time) *nats.Msg {
 	return m
 }
 
-// HandleTimers calls handle for every fired timer until ctx ends. Each timer
-// goes to one process; a handler that returns an error gets it again, so it
-// must be repeatable.
+// HandleTimers calls handle for every fired timer until ctx ends, for several at
+// a time. Each timer goes to one process; a handler that returns an error gets it
+// again, so it must be repeatable.
 func (c *Conn) HandleTimers(ctx context.Context, handle func(context.Context, Timer) error) error {
 	for ctx.Err() == nil {
 		if err := c.fetchTimers(ctx, handle); err != nil && ctx.Err() == nil {
@@ -81,9 +82,12 @@ func (c *Conn) fetchTimerBatch(ctx context.Context, cons jetstream.Consumer, han
 	if err != nil {
 		return classify("fetch timers", err, false)
 	}
+	var wg sync.WaitGroup
 	for m := range batch.Messages() {
-		c.fireTimer(ctx, m, handle)
+		// Together, so that their writes share the broker's batches.
+		wg.Go(func() { c.fireTimer(ctx, m, handle) })
 	}
+	wg.Wait()
 	if err := batch.Error(); err != nil && fctx.Err() == nil && !errors.Is(err, nats.ErrTimeout) {
 		return classify("fetch timers", err, false)
 	}

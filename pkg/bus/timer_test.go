@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,4 +51,46 @@ func TestTimers(t *testing.T) {
 		t.Fatal("timers do not stop at once")
 	}
 	require.Empty(t, fired)
+}
+
+// Timers that are due together are handled together: each of these waits for all.
+func TestTimersAreHandledTogether(t *testing.T) {
+	t.Parallel()
+	const due = 8
+	c, _ := provisioned(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	all.Add(due)
+	handled := make(chan Timer, due)
+	done := make(chan error, 1)
+	go func() {
+		done <- c.HandleTimers(ctx, func(_ context.Context, tm Timer) error {
+			all.Done()
+			all.Wait()
+			handled <- tm
+			return nil
+		})
+	}()
+	for range due {
+		require.NoError(t, c.ArmTimer(t.Context(), TimerCancel, newID(t), time.Now()))
+	}
+	for range due {
+		select {
+		case <-handled:
+		case <-time.After(patience):
+			t.Fatal("timers wait for each other")
+		}
+	}
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// A fired timer waits as long as the events do: whoever reads these again after
+// a long absence must find the deadlines too.
+func TestFiredTimerWaitsAsLongAsEvents(t *testing.T) {
+	t.Parallel()
+	wait, err := time.ParseDuration(timerMessage(TimerDeadline, newID(t), time.Now()).Header.Get(hdrScheduleTTL))
+	require.NoError(t, err)
+	require.Equal(t, eventsMaxAge, wait)
 }

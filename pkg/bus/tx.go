@@ -27,8 +27,10 @@ const (
 	// freeLockTTL lets the locks of decommissioned nodes vanish. An expired
 	// lock is a free one.
 	freeLockTTL = 720 * time.Hour
-	// timerTTL is how long a fired timer waits for a handler.
-	timerTTL = 24 * time.Hour
+	// timerTTL is how long a fired timer waits for a handler. It is as long as
+	// events wait for the fold: a jobs service that was away over a weekend must
+	// still find every deadline that passed, for nobody else ends those jobs.
+	timerTTL = eventsMaxAge
 )
 
 // MaxTxMessages is how many changes fit into one transaction.
@@ -54,7 +56,8 @@ func (t *Tx) Len() int { return len(t.msgs) }
 
 // Commit makes the changes. It wraps ErrConflict when an expected revision did
 // not hold, ErrUnavailable when nothing was changed, ErrOutcomeUnknown when
-// the broker could not be asked whether it was.
+// the broker could not be asked whether it was; also beside one of the others,
+// when an answer was lost and what it was about cannot be recognised any more.
 func (t *Tx) Commit(ctx context.Context) (Commit, error) {
 	if t.err != nil {
 		return Commit{}, t.err

@@ -47,6 +47,7 @@ func TestTxMakesAllChangesOrNone(t *testing.T) {
 	tx.CreateRecord(&second)
 	_, err = tx.Commit(t.Context())
 	require.ErrorIs(t, err, ErrConflict)
+	require.NotErrorIs(t, err, ErrOutcomeUnknown)
 	_, _, err = c.Record(t.Context(), other)
 	require.ErrorIs(t, err, ErrNotFound)
 	lock, err = c.Lock(t.Context(), at("n2"))
@@ -138,6 +139,7 @@ func TestLostCommit(t *testing.T) {
 			require.NoError(t, cerr)
 			if tc.conflict {
 				require.ErrorIs(t, err, ErrConflict)
+				require.ErrorIs(t, err, ErrOutcomeUnknown, "the first try was committed, which its caller must find out")
 				require.NoError(t, <-other)
 				return
 			}
@@ -222,6 +224,9 @@ func TestGoneHidesTheWholeFamily(t *testing.T) {
 	count, err := c.CountFamily(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), count)
+	count, err = c.CountRecords(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, count, "a recount before the purge agrees with the counter")
 	require.NoError(t, c.PurgeFamily(t.Context(), id))
 	count, err = c.CountFamily(t.Context(), id)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -30,11 +31,16 @@ func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Dev
 	if err != nil {
 		return nil, fmt.Errorf("start %s agent: %w", family, err)
 	}
+	points, err := failpoint.FromEnv()
+	if err != nil {
+		return nil, fmt.Errorf("start %s agent: %s: %w", family, failpoint.EnvVar, err)
+	}
 	a, err := agent.New(agent.Options{
 		Conn: conn, Family: family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
 		Handlers: devices.Handlers(), Queries: devices.Queries(),
 		MaxInFlight: cfg.Agent.MaxInFlight, DrainTimeout: cfg.Agent.DrainTimeout,
 		ProgressInterval: cfg.BusTiming().ProgressInterval,
+		Failpoints:       points,
 		Registerer:       env.Registry, Logger: env.Log,
 	})
 	if err != nil {

@@ -42,8 +42,16 @@ func childIDs(r *job.Record) []job.ID {
 	return ids
 }
 
-// readAll reads the records of jobs in order. Those that are not stored any more
-// are left out.
+// noJob gives errNoJob the status that callers get.
+func noJob(err error, id string) error {
+	if errors.Is(err, errNoJob) {
+		return errorf(CodeNotFound, "job %s not found", id)
+	}
+	return err
+}
+
+// readAll reads the records of jobs of one family in order. A family whose
+// retention ends meanwhile is errNoJob as a whole: nobody is shown half of it.
 func (s *Server) readAll(ctx context.Context, ids []job.ID, rev bus.Revision) ([]job.Record, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -63,6 +71,20 @@ func (s *Server) readAll(ctx context.Context, ids []job.ID, rev bus.Revision) ([
 			continue
 		}
 		s.log.WarnContext(ctx, "child job not stored any more", "job_id", id.String())
+	}
+	if len(out) == len(ids) {
+		return out, nil
+	}
+	var gone bool
+	err = s.ride(ctx, func(ctx context.Context) (err error) {
+		gone, err = s.opts.Conn.Gone(ctx, ids[0])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if gone {
+		return nil, errNoJob
 	}
 	return out, nil
 }

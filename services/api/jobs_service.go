@@ -114,14 +114,14 @@ func (j *jobsService) GetJob(ctx context.Context, req *rackbusv1.GetJobRequest) 
 		own /= parentResultShare
 	}
 	if r, err = j.withResult(ctx, r, rev, max(own, minResult)); err != nil {
-		return nil, err
+		return nil, noJob(err, req.GetJobId())
 	}
 	resp.Job = jobMessage(&r)
 	jobs := []*rackbusv1.Job{resp.Job}
 	if req.GetIncludeChildren() {
 		children, err := j.readAll(ctx, childIDs(&r), rev)
 		if err != nil {
-			return nil, err
+			return nil, noJob(err, req.GetJobId())
 		}
 		for i := range children {
 			jobs = append(jobs, jobMessage(&children[i]))
@@ -173,10 +173,7 @@ func (j *jobsService) require(ctx context.Context, id string) (job.Record, bus.R
 		return job.Record{}, 0, errorf(CodeInvalidArgument, "job_id is required")
 	}
 	r, rev, err := j.readJob(ctx, id)
-	if errors.Is(err, errNoJob) {
-		return r, 0, errorf(CodeNotFound, "job %s not found", id)
-	}
-	return r, rev, err
+	return r, rev, noJob(err, id)
 }
 
 // CancelJob asks a job to stop. Asking again, no more firmly than before, changes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/admission"
@@ -134,6 +135,24 @@ func TestStatusFollowsTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	_, err = h.rm.GetJobStatus(t.Context(), &rackmanager.GetJobStatusRequest{JobId: parent.String()})
 	requireCode(t, err, codes.NotFound, "not found")
+}
+
+// A family whose retention ends between two reads of one call is not shown by halves.
+func TestNobodySeesHalfAFamily(t *testing.T) {
+	h := newHarness(t)
+	parent, children := h.admit("r1", 3)
+	for _, c := range children {
+		h.fold(c, finished(job.StateFailed))
+	}
+	r, rev, err := h.server.readJob(t.Context(), parent.String())
+	require.NoError(t, err)
+	_, err = admission.Reap(t.Context(), h.conn, parent)
+	require.NoError(t, err)
+	_, err = h.server.readAll(t.Context(), childIDs(&r), rev)
+	require.ErrorIs(t, err, errNoJob)
+	_, err = h.server.withResult(t.Context(), r, rev, 1<<20)
+	require.ErrorIs(t, err, errNoJob)
+	require.Equal(t, codes.NotFound, status.Code(noJob(err, parent.String())))
 }
 
 func TestAnswersKeepWithinTheirLimit(t *testing.T) {

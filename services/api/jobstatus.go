@@ -28,11 +28,8 @@ func (m *rackManager) GetJobStatus(ctx context.Context, req *rackmanager.GetJobS
 		return nil, errorf(CodeInvalidArgument, "job_id is required")
 	}
 	r, rev, err := m.readJob(ctx, req.GetJobId())
-	if errors.Is(err, errNoJob) {
-		return nil, errorf(CodeNotFound, "job %s not found", req.GetJobId())
-	}
 	if err != nil {
-		return nil, err
+		return nil, noJob(err, req.GetJobId())
 	}
 	budget := m.opts.MaxAnswerBytes - answerReserve
 	own := budget
@@ -41,7 +38,7 @@ func (m *rackManager) GetJobStatus(ctx context.Context, req *rackmanager.GetJobS
 		own /= parentResultShare
 	}
 	if r, err = m.withResult(ctx, r, rev, own); err != nil {
-		return nil, err
+		return nil, noJob(err, req.GetJobId())
 	}
 	resp := &rackmanager.GetJobStatusResponse{JobStates: []*rackmanager.JobStatus{jobStatus(&r)}}
 	if !withChildren {
@@ -50,7 +47,7 @@ func (m *rackManager) GetJobStatus(ctx context.Context, req *rackmanager.GetJobS
 	}
 	children, err := m.readAll(ctx, childIDs(&r), rev)
 	if err != nil {
-		return nil, err
+		return nil, noJob(err, req.GetJobId())
 	}
 	for i := range children {
 		resp.JobStates = append(resp.JobStates, jobStatus(&children[i]))

@@ -50,8 +50,12 @@ func (s *Server) newHold(ctx context.Context, op string, limit time.Duration) *h
 	return h
 }
 
-// ttl is when the broker drops what nobody has released.
-func (h *hold) ttl() time.Duration { return time.Until(h.deadline) + h.s.opts.Timing.LockMargin }
+// end is until when others stay off what nobody has released: past the deadline
+// by which the agent stops sending, because the clocks of hosts differ.
+func (h *hold) end() time.Time { return h.deadline.Add(h.s.opts.Timing.LockMargin) }
+
+// ttl is when the broker drops it.
+func (h *hold) ttl() time.Duration { return time.Until(h.end()) }
 
 // takeRack takes the rack's power guard. ErrConflict says that another operation
 // has it.
@@ -60,7 +64,7 @@ func (h *hold) takeRack(ctx context.Context, rackID string) (bus.Revision, error
 	holder := rand.Text() // recognises an earlier try whose answer was lost
 	err := h.s.ride(ctx, func(ctx context.Context) (err error) {
 		rev, err = h.s.opts.Conn.TakeRackPower(ctx, rackID, &rackbusv1.RackPower{
-			V: 1, Holder: holder, Operation: h.op, Deadline: timestamppb.New(h.deadline),
+			V: 1, Holder: holder, Operation: h.op, Deadline: timestamppb.New(h.end()),
 		}, h.ttl())
 		return err
 	})
@@ -76,8 +80,8 @@ func (h *hold) releaseRack(ctx context.Context, guard bus.Revision) {
 }
 
 // change locks the node, asks the agent, and unlocks the node unless the agent
-// may still be at work: then the lock stays until the deadline, past which no
-// agent sends. A caller that goes away does not cut the change, whose outcome
+// may still be at work: then the lock stays until past the deadline, after which
+// no agent sends. A caller that goes away does not cut the change, whose outcome
 // would be unknown then.
 func (h *hold) change(ctx context.Context, target *rackbusv1.NodeTarget, op rackmanager.PowerOperation) outcome {
 	ref := node.Ref{RackID: target.GetRackId(), NodeID: target.GetNodeId()}
@@ -107,7 +111,7 @@ func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 				return busyError(text)
 			}
 			rev, err = h.s.opts.Conn.HoldSync(ctx, ref, &rackbusv1.NodeLock{
-				V: 1, Operation: h.op, Since: timestamppb.Now(), Deadline: timestamppb.New(h.deadline),
+				V: 1, Operation: h.op, Since: timestamppb.Now(), Deadline: timestamppb.New(h.end()),
 			}, lock.Revision, h.ttl())
 			if !errors.Is(err, bus.ErrConflict) {
 				return err

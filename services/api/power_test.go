@@ -103,12 +103,14 @@ func TestRackPowerGuard(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
-// A change whose outcome is unknown keeps the node locked until its deadline.
+// A change whose outcome is unknown keeps the node locked until past the deadline
+// of the agent, whose clock may be behind.
 func TestUnansweredChangeKeepsTheLock(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Timing.PowerLimit = 300 * time.Millisecond })
 	h.register(compute("r1", "a"))
-	release := make(chan struct{})
-	h.agents(node.FamilyCompute, handlers{opPowerSet: func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
+	release, asked := make(chan struct{}), make(chan time.Time, 1)
+	h.agents(node.FamilyCompute, handlers{opPowerSet: func(_ context.Context, req *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
+		asked <- req.GetDeadline().AsTime()
 		<-release
 		return &rackbusv1.NodeReply{V: 1}
 	}})
@@ -119,6 +121,9 @@ func TestUnansweredChangeKeepsTheLock(t *testing.T) {
 	lock, err := h.conn.Lock(t.Context(), node.Ref{RackID: "r1", NodeID: "a"})
 	require.NoError(t, err)
 	require.NotEmpty(t, lock.GetOperation())
+	agentStops := <-asked
+	require.False(t, lock.Free(agentStops.Add(time.Second)))
+	require.GreaterOrEqual(t, lock.GetDeadline().AsTime().Sub(agentStops), 5*time.Second-time.Millisecond)
 	require.False(t, lock.Free(lock.GetDeadline().AsTime().Add(-time.Millisecond)))
 	require.True(t, lock.Free(lock.GetDeadline().AsTime()))
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -97,6 +98,21 @@ func (p *Process) current() *run {
 
 // Alive reports whether the process runs, frozen or not.
 func (p *Process) Alive() bool { return p.current().alive() }
+
+// Frozen reports whether the process is stopped by SIGSTOP, by whomever.
+func (p *Process) Frozen() bool {
+	r := p.current()
+	if !r.alive() {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+	if err != nil {
+		return false
+	}
+	// The state follows the name, which is in brackets.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "T")
+}
 
 // Kill ends the process with SIGKILL and waits until it is gone.
 func (p *Process) Kill() {

@@ -40,6 +40,7 @@ func batchRequest(nodes *rackmanager.NodeSet, file string) *rackmanager.BatchUpd
 // TestAdmissionCutOff kills the API between two chunks of a batch of 600 nodes. Nothing reaches a device before the
 // jobs service has closed the admission; what was attached by then runs to its end, and the same key names the job.
 func TestAdmissionCutOff(t *testing.T) {
+	t.Parallel()
 	const nodes, chunk = 600, 240
 	c := cluster.Start(t, cluster.Options{
 		Settings: map[string]string{"timing.bus.admit_timeout": `"2s"`},
@@ -113,6 +114,7 @@ func awaitAdmitted(ctx context.Context, t *testing.T, c *cluster.Cluster, rack *
 // TestContention lets eight callers ask for jobs on the same fifty nodes at once, as batches and one by one. Each node
 // gets exactly one job a round; the other callers are refused with its id.
 func TestContention(t *testing.T) {
+	t.Parallel()
 	const nodes, callers = 50, 8
 	c := cluster.Start(t, cluster.Options{Replicas: 2, Racks: []sim.Options{{RackID: "crowd", Compute: nodes}}})
 	// Without agents no job ends, so a node that is free again cannot hide a second job.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/test/cluster"
 )
 
@@ -27,6 +29,8 @@ func (s span) draw(r *rand.Rand) time.Duration {
 type habit struct {
 	// share of all actions.
 	share int
+	// points are the places in the code at which a process may be hit, by what hits it.
+	points map[string]string
 	// down is how long a killed process stays away, frozen how long SIGSTOP lasts.
 	down, frozen span
 }
@@ -38,6 +42,8 @@ type chaos struct {
 	random *rand.Rand
 	habits map[string]habit
 	pause  span
+	// mostHits is how often a point is passed, at most, before it acts.
+	mostHits int
 
 	mu   sync.Mutex
 	busy map[*cluster.Process]bool
@@ -51,24 +57,72 @@ func newChaos(t *testing.T, c *cluster.Cluster, seed uint64, brokers int) *chaos
 		busy: map[*cluster.Process]bool{}, did: map[string]int{},
 		habits: map[string]habit{
 			// Frozen agents outlive their sessions: their jobs pass to others while they believe to hold them.
-			cluster.RoleComputeAgent:    {6, span{0, time.Second}, span{time.Second, 7 * time.Second}},
-			cluster.RolePowerShelfAgent: {2, span{0, time.Second}, span{time.Second, 7 * time.Second}},
-			cluster.RoleJobs:            {4, span{0, time.Second}, span{500 * time.Millisecond, 5 * time.Second}},
-			cluster.RoleAPI:             {4, span{0, time.Second}, span{500 * time.Millisecond, 3 * time.Second}},
-			cluster.RoleBroker:          {1, span{0, 300 * time.Millisecond}, span{200 * time.Millisecond, 1500 * time.Millisecond}},
+			cluster.RoleComputeAgent:    {6, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
+			cluster.RolePowerShelfAgent: {2, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
+			cluster.RoleJobs:            {4, jobsPoints(), span{0, time.Second}, span{500 * time.Millisecond, 5 * time.Second}},
+			cluster.RoleAPI:             {4, nil, span{0, time.Second}, span{500 * time.Millisecond, 3 * time.Second}},
+			cluster.RoleBroker:          {1, nil, span{0, 300 * time.Millisecond}, span{200 * time.Millisecond, 1500 * time.Millisecond}},
 		},
+	}
+	for _, rack := range c.Racks {
+		ch.mostHits += len(rack.Devices()) / 3
 	}
 	if brokers > 1 {
 		// Leases are longer with three brokers, so jobs need more peace between two blows.
 		ch.pause = span{400 * time.Millisecond, 1200 * time.Millisecond}
-		ch.habits[cluster.RoleBroker] = habit{2, span{500 * time.Millisecond, 2 * time.Second}, span{500 * time.Millisecond, 3 * time.Second}}
+		ch.habits[cluster.RoleBroker] = habit{2, nil, span{500 * time.Millisecond, 2 * time.Second}, span{500 * time.Millisecond, 3 * time.Second}}
 	}
 	return ch
 }
 
+// agentPoints are those of the agent runtime. An agent frozen behind a recorded intent is about to change the device
+// when it wakes up, and another owns the job by then; one killed behind a change leaves it unrecorded. A death behind
+// the claim is left to TestPoints: whoever takes over many jobs would die again and again, and they would be given up.
+func agentPoints() map[string]string {
+	return map[string]string{
+		agent.FailAfterIntent:       failpoint.ActionStop,
+		agent.FailAfterDeviceChange: failpoint.ActionKill, agent.FailAfterDone: failpoint.ActionKill,
+		agent.FailBeforeAck: failpoint.ActionKill,
+	}
+}
+
+// jobsPoints are those of the fold and of the timers.
+func jobsPoints() map[string]string {
+	return map[string]string{
+		"fold.before_commit": failpoint.ActionStop, "fold.after_commit": failpoint.ActionKill, "timer.before": failpoint.ActionKill,
+	}
+}
+
+// arm makes the next life of a process end or freeze at one of its points, sooner or later.
+func (ch *chaos) arm(p *cluster.Process) {
+	points := ch.habits[p.Role].points
+	if len(points) == 0 {
+		return
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	p.Setenv()
+	if ch.random.IntN(2) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(points))
+	name := names[ch.random.IntN(len(names))]
+	p.Setenv(fmt.Sprintf("%s=%s=%s@%d", failpoint.EnvVar, name, points[name], 1+ch.random.IntN(ch.mostHits)))
+}
+
 // run acts until ctx ends, then brings everything back.
 func (ch *chaos) run(ctx context.Context) {
+	for _, p := range ch.c.All() {
+		if len(ch.habits[p.Role].points) > 0 {
+			ch.arm(p)
+			p.Kill()
+			if err := p.Start(); err != nil {
+				ch.t.Errorf("restart %s: %v", p.Name, err)
+			}
+		}
+	}
 	for ctx.Err() == nil {
+		ch.tend(ctx)
 		ch.act(ctx)
 		select {
 		case <-time.After(ch.pause.draw(ch.random)):
@@ -77,23 +131,44 @@ func (ch *chaos) run(ctx context.Context) {
 	}
 	ch.wg.Wait()
 	for _, p := range ch.c.All() {
+		// Without its point, a process lives on.
+		if len(ch.habits[p.Role].points) > 0 {
+			p.Kill()
+			p.Setenv()
+		}
 		if err := p.Start(); err != nil {
 			ch.t.Errorf("restart %s: %v", p.Name, err)
 		}
 	}
 }
 
+// tend takes care of processes that were hit at a point in their code.
+func (ch *chaos) tend(ctx context.Context) {
+	for _, p := range ch.c.All() {
+		h := ch.habits[p.Role]
+		frozen := p.Frozen()
+		if !frozen && p.Alive() || !ch.begin(p) {
+			continue
+		}
+		ch.mu.Lock()
+		down, length := h.down.draw(ch.random), h.frozen.draw(ch.random)
+		ch.mu.Unlock()
+		ch.wg.Go(func() {
+			defer ch.end(p)
+			if frozen {
+				ch.count("freeze at a point:", p)
+				ch.thaw(ctx, p, length)
+				return
+			}
+			ch.count("kill at a point:", p)
+			ch.revive(ctx, p, down)
+		})
+	}
+}
+
 // act hits one process that is not in the middle of something.
 func (ch *chaos) act(ctx context.Context) {
-	role := ch.role()
-	replicas := ch.c.Processes(role)
-	p := replicas[ch.random.IntN(len(replicas))]
-	kill := ch.random.IntN(2) == 0
-	h := ch.habits[role]
-	length := h.frozen.draw(ch.random)
-	if kill {
-		length = h.down.draw(ch.random)
-	}
+	p, kill, length := ch.choose()
 	if !ch.begin(p) {
 		return
 	}
@@ -105,6 +180,20 @@ func (ch *chaos) act(ctx context.Context) {
 		}
 		ch.freeze(ctx, p, length)
 	})
+}
+
+// choose draws who is hit, how, and for how long.
+func (ch *chaos) choose() (p *cluster.Process, kill bool, length time.Duration) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	role := ch.role()
+	replicas := ch.c.Processes(role)
+	p = replicas[ch.random.IntN(len(replicas))]
+	h := ch.habits[role]
+	if ch.random.IntN(2) == 0 {
+		return p, true, h.down.draw(ch.random)
+	}
+	return p, false, h.frozen.draw(ch.random)
 }
 
 func (ch *chaos) role() string {
@@ -155,7 +244,13 @@ func (ch *chaos) count(what string, p *cluster.Process) {
 func (ch *chaos) kill(ctx context.Context, p *cluster.Process, down time.Duration) {
 	p.Kill()
 	ch.count("kill", p)
+	ch.revive(ctx, p, down)
+}
+
+// revive starts a process that is dead.
+func (ch *chaos) revive(ctx context.Context, p *cluster.Process, down time.Duration) {
 	wait(ctx, down)
+	ch.arm(p)
 	if err := p.Start(); err != nil {
 		ch.t.Errorf("restart %s: %v", p.Name, err)
 		return
@@ -173,6 +268,11 @@ func (ch *chaos) freeze(ctx context.Context, p *cluster.Process, length time.Dur
 		return // it has ended by itself, which the run notices
 	}
 	ch.count("freeze", p)
+	ch.thaw(ctx, p, length)
+}
+
+// thaw lets a frozen process go on after a while.
+func (ch *chaos) thaw(ctx context.Context, p *cluster.Process, length time.Duration) {
 	wait(ctx, length)
 	if err := p.Resume(); err != nil {
 		ch.t.Errorf("resume %s: %v", p.Name, err)

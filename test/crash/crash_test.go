@@ -25,7 +25,7 @@ import (
 var (
 	seed     = flag.Uint64("crash.seed", 1, "seed of what happens to which process")
 	updates  = flag.Int("crash.n", 0, "firmware updates to run; 0 is 40 with one broker, 16 with three")
-	replicas = flag.Int("crash.replicas", 0, "run with 1 or 3 brokers only; 0 runs both, one after the other")
+	replicas = flag.Int("crash.replicas", 0, "run with 1 or 3 brokers only; 0 runs both")
 	storm    = flag.Duration("crash.storm", 0, "how long processes are hit; 0 is 25 s in the short runs, and to the end when -crash.n is given")
 	limit    = flag.Duration("crash.limit", 0, "limit of a run; 0 is 2 minutes and 1 s per update")
 )
@@ -42,11 +42,13 @@ const (
 )
 
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	for _, brokers := range []int{1, 3} {
 		if *replicas != 0 && *replicas != brokers {
 			continue
 		}
 		t.Run(fmt.Sprintf("brokers=%d", brokers), func(t *testing.T) {
+			t.Parallel()
 			n := *updates
 			if n == 0 {
 				n = map[int]int{1: 40, 3: 16}[brokers]

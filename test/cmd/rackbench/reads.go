@@ -22,7 +22,7 @@ const (
 const (
 	roundCalls = 3000
 	minRounds  = 2
-	maxRounds  = 5
+	maxRounds  = 3
 )
 
 // coolDown is the pause before a round that shall open its connections anew:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,8 @@ func (r *report) printHeader(w io.Writer) {
 	m := r.Machine
 	fmt.Fprintf(w, "Machine: %d cores (%s), %.1f GiB, Linux %s, %s; load before the run %.2f\n",
 		m.Cores, m.CPU, gib(m.Memory), m.Kernel, m.Go, r.LoadBefore)
-	fmt.Fprintln(w, "Rackbus: rackbus serve, gRPC over mutual TLS, embedded bus with sync always and at-rest encryption")
+	fmt.Fprintf(w, "Rackbus: rackbus serve with %s; gRPC over mutual TLS, embedded bus with sync always and at-rest encryption\n",
+		strings.Join(memorySettings, " "))
 }
 
 func (r *report) printRegistration(w io.Writer, nodes int) {

@@ -75,7 +75,10 @@ type View struct {
 	// that of the last removal the bus told of.
 	floor    bus.Revision
 	lastGone bus.Revision
+	// round counts the readings of the bus, swept is the last one that was
+	// complete.
 	round    int
+	swept    int
 	current  bool
 	watchers map[*Watcher]struct{}
 }
@@ -125,9 +128,13 @@ func (v *View) apply(u bus.RecordUpdate) {
 	defer v.mu.Unlock()
 	switch {
 	case u.Gone && u.Revision > v.lastGone:
-		// An earlier one is told again after a reconnect.
 		v.lastGone = u.Revision
-		v.remove(u.Record.ID, u.Revision)
+		v.remember(u.Record.ID, u.Revision)
+		v.drop(u.Record.ID, u.Revision)
+	case u.Gone:
+		// An earlier one is told again after a reconnect, and before it the
+		// records, if they have not been removed yet.
+		v.drop(u.Record.ID, u.Revision)
 	case u.Record.Exists():
 		v.put(u)
 	}
@@ -135,7 +142,10 @@ func (v *View) apply(u bus.RecordUpdate) {
 		v.current = true
 		v.opts.Logger.Info("list of jobs complete", "jobs", len(v.items))
 	}
-	if u.Current {
+	if u.Current && v.swept < v.round {
+		// Almost every update is the last one there is; the reading is complete
+		// with the first of them.
+		v.swept = v.round
 		v.sweep()
 	}
 	v.opts.OnSize(float64(len(v.items)))
@@ -160,10 +170,14 @@ func (v *View) put(u bus.RecordUpdate) {
 	}
 }
 
-// remove drops a family and remembers that it left.
-func (v *View) remove(id job.ID, revision bus.Revision) {
+// remember keeps in mind that a family left, for watches that resume.
+func (v *View) remember(id job.ID, revision bus.Revision) {
 	v.removals = append(v.removals, removal{id, revision, time.Now()})
 	v.forget()
+}
+
+// drop takes a family out of the picture.
+func (v *View) drop(id job.ID, revision bus.Revision) {
 	members := v.families[id.Parent()]
 	delete(v.families, id.Parent())
 	for w := range v.watchers {
@@ -205,7 +219,9 @@ func (v *View) sweep() {
 		if !stale {
 			continue
 		}
-		v.remove(family, v.newest())
+		left := v.newest()
+		v.remember(family, left)
+		v.drop(family, left)
 	}
 	for _, it := range v.items {
 		it.round = v.round

@@ -239,6 +239,30 @@ func TestReconnectSweeps(t *testing.T) {
 	c, err := w.Next(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, leaves.ID, c.RemovedID)
+
+	// One reading is swept once: doing so walks through all jobs, and live
+	// updates come by the thousand.
+	v.items[stays.ID].round = 1
+	put(v, leaf(t, "c", time.Now()), 3, true)
+	_, ok = v.Get(stays.ID)
+	require.True(t, ok)
+}
+
+// The bus tells again of a family that left, and of its records too while they
+// have not been removed yet.
+func TestReconnectBeforeAFamilyIsPurged(t *testing.T) {
+	v := newView()
+	v.round = 1
+	r := leaf(t, "a", time.Now())
+	put(v, r, 1, true)
+	gone := bus.RecordUpdate{Record: job.Record{ID: r.ID}, Revision: 2, Gone: true, Current: true}
+	v.apply(gone)
+	v.round = 2
+	put(v, r, 1, false)
+	v.apply(gone)
+	_, ok := v.Get(r.ID)
+	require.False(t, ok)
+	require.Len(t, v.removals, 1)
 }
 
 func TestViewFollowsTheBus(t *testing.T) {

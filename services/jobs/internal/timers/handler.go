@@ -74,6 +74,10 @@ type Handler struct {
 	Log        *slog.Logger
 	Metrics    *observe.Metrics
 	Failpoints *failpoint.Points
+
+	// reaping lets one family go at a time: all of them change the same counter
+	// and would only get in each other's way.
+	reaping sync.Mutex
 }
 
 // Run handles timers until ctx ends.

@@ -40,6 +40,8 @@ func (h *Handler) reap(ctx context.Context, id job.ID) error {
 }
 
 func (h *Handler) markGone(ctx context.Context, id job.ID) error {
+	h.reaping.Lock()
+	defer h.reaping.Unlock()
 	for range reapTries {
 		gone, err := h.Conn.Gone(ctx, id)
 		if err != nil || gone {
