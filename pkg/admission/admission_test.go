@@ -227,7 +227,9 @@ func TestDeathBetweenChunks(t *testing.T) {
 		stop()
 		return nil
 	})
-	require.Equal(t, bus.Timer{Kind: bus.TimerAdmit, ID: res.JobID}, <-fired)
+	timer := <-fired
+	require.Equal(t, bus.TimerAdmit, timer.Kind)
+	require.Equal(t, res.JobID, timer.ID)
 }
 
 // A batch that is asked to stop between its chunks takes no further nodes.

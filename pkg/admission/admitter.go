@@ -95,6 +95,11 @@ func (a *Admitter) AdmitLeaf(ctx context.Context, req Request) (Result, error) {
 		return res, err
 	}
 	if r := res.Nodes[0].Refusal; r != nil {
+		// What holds the node may be the job of an equal request that came between
+		// the looks at the key and at the node. A batch would have met its key.
+		if prior, found, err := a.Lookup(ctx, req.Idempotency, req.refs()); err != nil || found {
+			return prior, err
+		}
 		return res, r
 	}
 	return res, nil

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -62,8 +63,11 @@ func (c *Conn) PublishOutbox(ctx context.Context, partition int) error {
 	if err != nil {
 		return err
 	}
-	entries := make([]stored, 0, len(subjects))
+	// The last token is the sequence of the commit's last event, so it counts up.
+	slices.SortFunc(subjects, func(a, b string) int { return cmp.Compare(outboxSequence(a), outboxSequence(b)) })
 	for _, subject := range subjects {
+		// Read one by one: while the public stream is away there may be many, and
+		// the first of them fails.
 		e, err := c.leaderGet(ctx, streamState, subject)
 		if errors.Is(err, ErrNotFound) {
 			continue
@@ -71,10 +75,6 @@ func (c *Conn) PublishOutbox(ctx context.Context, partition int) error {
 		if err != nil {
 			return err
 		}
-		entries = append(entries, e)
-	}
-	slices.SortFunc(entries, func(a, b stored) int { return cmp.Compare(a.rev, b.rev) })
-	for _, e := range entries {
 		var out rackbusv1.JobOutbox
 		if err := proto.Unmarshal(e.data, &out); err != nil {
 			return fmt.Errorf("decode %s: %w", e.subject, err)
@@ -84,6 +84,14 @@ func (c *Conn) PublishOutbox(ctx context.Context, partition int) error {
 		}
 	}
 	return nil
+}
+
+func outboxSequence(subject string) uint64 {
+	n, err := strconv.ParseUint(subject[strings.LastIndexByte(subject, '.')+1:], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // PublishTransitions stores state changes in the public stream, in order, and

@@ -27,6 +27,9 @@ const timerFetch = 64
 type Timer struct {
 	Kind TimerKind
 	ID   job.ID
+	// At is when it fired by the broker's clock, which decides when timers fire;
+	// zero when it is not known.
+	At time.Time
 }
 
 // ArmTimer fires kind for the job at a moment, replacing an earlier one.
@@ -96,6 +99,9 @@ func (c *Conn) fetchTimerBatch(ctx context.Context, cons jetstream.Consumer, han
 
 func (c *Conn) fireTimer(ctx context.Context, m jetstream.Msg, handle func(context.Context, Timer) error) {
 	t, ok := parseTimer(m.Subject())
+	if meta, err := m.Metadata(); err == nil {
+		t.At = meta.Timestamp
+	}
 	var err error
 	if ok && m.Headers().Get(hdrMarker) == "" {
 		err = handle(ctx, t)

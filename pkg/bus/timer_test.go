@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -26,21 +27,25 @@ func TestTimers(t *testing.T) {
 				refused = true
 				return errors.New("not now")
 			}
+			if since := time.Since(tm.At); since > patience {
+				return fmt.Errorf("fired %s ago", since)
+			}
+			tm.At = time.Time{}
 			fired <- tm
 			return nil
 		})
 	}()
 	require.NoError(t, c.ArmTimer(t.Context(), TimerCancel, past, time.Now().Add(-time.Minute)))
-	require.Equal(t, Timer{TimerCancel, past}, <-fired, "a moment that is over is now")
+	require.Equal(t, Timer{Kind: TimerCancel, ID: past}, <-fired, "a moment that is over is now")
 
 	armed := time.Now()
 	require.NoError(t, c.ArmTimer(t.Context(), TimerDeadline, replaced, armed.Add(300*time.Millisecond)))
 	require.NoError(t, c.ArmTimer(t.Context(), TimerDeadline, replaced, armed.Add(1200*time.Millisecond)))
-	require.Equal(t, Timer{TimerDeadline, replaced}, <-fired)
+	require.Equal(t, Timer{Kind: TimerDeadline, ID: replaced}, <-fired)
 	require.GreaterOrEqual(t, time.Since(armed), 1200*time.Millisecond)
 
 	require.NoError(t, c.ArmTimer(t.Context(), TimerReap, failing, time.Now()))
-	require.Equal(t, Timer{TimerReap, failing}, <-fired)
+	require.Equal(t, Timer{Kind: TimerReap, ID: failing}, <-fired)
 	require.True(t, refused, "a timer whose handler failed fires again")
 
 	stop()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/job"
@@ -177,6 +178,37 @@ func TestUpdateFirmwareMetadata(t *testing.T) {
 	require.True(t, proto.Equal(parked, again), "%v", again)
 	_, err = h.rm.UpdateFirmware(ctx, &rackmanager.UpdateFirmwareRequest{RackId: "r1", NodeId: "a", Filename: "other.pkg"})
 	requireCode(t, err, codes.FailedPrecondition, "idempotency key")
+}
+
+// A call whose equal was admitted right after it had looked for such a one is not
+// refused by the job of the other.
+func TestUpdateFirmwareIsNotRefusedByItsOwnJob(t *testing.T) {
+	h := newHarness(t)
+	h.register(compute("r1", "a"))
+	h.firmware("fw.pkg", "x")
+	req := &rackmanager.UpdateFirmwareRequest{RackId: "r1", NodeId: "a", Filename: "fw.pkg"}
+	first, err := h.rm.UpdateFirmware(with(t.Context(), metaIdempotencyKey, "k1"), req)
+	require.NoError(t, err)
+	requireSuccess(t, first.GetStatus(), first.GetMessage())
+
+	m := &rackManager{Server: h.server}
+	late := func(key string, req *rackmanager.UpdateFirmwareRequest) (*rackmanager.UpdateFirmwareResponse, error) {
+		meta := jobMeta{key: key}
+		idem, err := meta.idempotency(t.Context(), "UpdateFirmware", req)
+		require.NoError(t, err)
+		return m.admitUpdate(t.Context(), req, meta, idem)
+	}
+	again, err := late("k1", req)
+	require.NoError(t, err)
+	require.True(t, proto.Equal(first, again), "%v", again)
+
+	for _, key := range []string{"", "k2"} {
+		busy, err := late(key, req)
+		require.NoError(t, err)
+		require.Equal(t, rackmanager.FirmwareUpdateError_FIRMWARE_UPDATE_ERROR_UPDATE_IN_PROGRESS, busy.GetErrorCode())
+	}
+	_, err = late("k1", &rackmanager.UpdateFirmwareRequest{RackId: "r1", NodeId: "a", Filename: "other.pkg"})
+	require.ErrorIs(t, err, admission.ErrKeyReused)
 }
 
 func TestBatchUpdateFirmwareByNodeType(t *testing.T) {

@@ -30,6 +30,13 @@ func (m *rackManager) UpdateFirmware(ctx context.Context, req *rackmanager.Updat
 	if res, found, err := m.admitter.Lookup(ctx, idem, nil); err != nil || found {
 		return updateCreated(req.GetNodeId(), res), err
 	}
+	return m.admitUpdate(ctx, req, meta, idem)
+}
+
+// admitUpdate admits a job that no earlier call with the same key is known to have
+// admitted.
+func (m *rackManager) admitUpdate(ctx context.Context, req *rackmanager.UpdateFirmwareRequest, meta jobMeta, idem admission.Idempotency,
+) (*rackmanager.UpdateFirmwareResponse, error) {
 	ref := node.Ref{RackID: req.GetRackId(), NodeID: req.GetNodeId()}
 	target, refusal, err := m.findNode(ctx, ref)
 	if err != nil {
@@ -38,8 +45,16 @@ func (m *rackManager) UpdateFirmware(ctx context.Context, req *rackmanager.Updat
 	if refusal != "" {
 		return updateRefused(unspecifiedCode, refusal), nil
 	}
-	if r, err := m.precheck(ctx, meta, ref); err != nil || r != nil {
-		return m.updateOutcome(req.GetNodeId(), admission.Result{}, asError(r, err))
+	if r, err := m.precheck(ctx, meta, ref); err != nil {
+		return nil, err
+	} else if r != nil {
+		// What holds the node may be the job of an equal call that was admitted
+		// after this one had looked for it.
+		res, found, err := m.admitter.Lookup(ctx, idem, nil)
+		if err == nil && !found {
+			err = r
+		}
+		return m.updateOutcome(req.GetNodeId(), res, err)
 	}
 	typ, ok := node.ByID(target.GetNodeType())
 	if !ok {
@@ -71,13 +86,6 @@ func (m *rackManager) precheck(ctx context.Context, meta jobMeta, ref node.Ref) 
 		return err
 	})
 	return refusal, err
-}
-
-func asError(r *admission.Refusal, err error) error {
-	if err != nil {
-		return err
-	}
-	return r
 }
 
 // firmwareNode offers the update to a node whose target was validated.

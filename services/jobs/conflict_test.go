@@ -16,10 +16,11 @@ import (
 )
 
 // meddle runs a replica and does something right before its first commit.
-func (r *rig) meddle(do func()) *prometheus.Registry {
+func (r *rig) meddle(do func(), change ...func(*jobs.Options)) *prometheus.Registry {
 	points, registry := &failpoint.Points{}, prometheus.NewRegistry()
 	points.Arm("fold.before_commit", 1, func() error { do(); return nil })
-	r.start(hasty, func(o *jobs.Options) { o.Failpoints, o.Registerer = points, registry })
+	change = append(change, hasty, func(o *jobs.Options) { o.Failpoints, o.Registerer = points, registry })
+	r.start(change...)
 	return registry
 }
 
@@ -63,6 +64,33 @@ func TestAdmissionGrowsAParentThatTheFoldIsChanging(t *testing.T) {
 	require.InDelta(t, 0, commits(t, registry, "fenced"), 0)
 	r.finished(id.Child(2), 1, job.StateCompleted)
 	r.finished(id.Child(3), 1, job.StateCompleted)
+	r.awaitState(id, job.StateCompleted)
+}
+
+// TestCommitNeedsMoreRecordsThanAreCached folds the events of a whole batch with
+// a cache for two records, and lets the first commit be built anew.
+func TestCommitNeedsMoreRecordsThanAreCached(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.admission()
+	const n = 40
+	id := a.batch("r", n, true)
+	for i := uint32(1); i <= n; i++ {
+		r.finished(id.Child(i), 1, job.StateCompleted)
+	}
+	registry := r.meddle(func() {
+		another := job.NewChild(id, n+1, spec(job.ID{}, ref("r", n+1), time.Now().Add(time.Hour)))
+		r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
+			tx.SetCapacity(records+1, rev)
+			a.grow(tx, id, n+1, true)
+			a.node(tx, &another, another.Deadline)
+		})
+	}, func(o *jobs.Options) { o.CachedRecords = 2 })
+	for i := uint32(1); i <= n; i++ {
+		r.awaitState(id.Child(i), job.StateCompleted)
+	}
+	require.InDelta(t, 1, commits(t, registry, "conflict"), 0)
+	r.finished(id.Child(n+1), 1, job.StateCompleted)
 	r.awaitState(id, job.StateCompleted)
 }
 

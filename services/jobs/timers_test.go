@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,6 +17,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/jobs"
+	"github.com/rackbus/rackbus/services/jobs/internal/observe"
+	"github.com/rackbus/rackbus/services/jobs/internal/timers"
 )
 
 // hasty are limits short enough for tests.
@@ -157,6 +160,39 @@ func TestDeadlineOfAClaimedJob(t *testing.T) {
 		require.False(t, s.Valid())
 		r.requireFree(ref("a", 5), id)
 	})
+}
+
+// TestTimersOfAHostWhoseClockIsBehind handles timers that fired by a broker whose
+// clock is a minute ahead of this host's.
+func TestTimersOfAHostWhoseClockIsBehind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const ahead = time.Minute
+	a := r.admission()
+	a.queue = ahead // over by the clock of the broker
+	var limits jobs.Options
+	hasty(&limits)
+	metrics, err := observe.NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	h := &timers.Handler{Conn: r.conn, Limits: limits.Limits, Log: r.log, Metrics: metrics}
+	fire := func(kind bus.TimerKind, id job.ID) time.Time {
+		broker := time.Now().Add(ahead)
+		require.NoError(t, h.Handle(t.Context(), bus.Timer{Kind: kind, ID: id, At: broker}))
+		return broker
+	}
+	queued := a.leaf(ref("r", 1))
+	fire(bus.TimerDeadline, queued)
+	cp, _ := r.checkpoint(queued)
+	require.True(t, cp.GetDone(), "its deadline is over where it counts")
+
+	running := a.leaf(ref("r", 2))
+	r.claim(running, r.session().ID())
+	broker := fire(bus.TimerDeadline, running)
+	cp, _ = r.checkpoint(running)
+	require.NotNil(t, cp.GetCancel())
+	at, err := r.raw.ArmedTimer(t.Context(), bus.TimerDeadline, running)
+	require.NoError(t, err)
+	require.False(t, at.Before(broker.Add(limits.Limits.DeadlineRound)), "the next look is not over already")
 }
 
 // cancelled publishes a request to stop and waits until the record shows it, or

@@ -67,7 +67,7 @@ func (c *Cluster) addBrokers(n int, plain bool) error {
 		name := fmt.Sprintf("nats-%d", i+1)
 		b := brokerConfig{name: name, store: filepath.Join(c.dir, name), tlsDir: c.tlsDir(), plain: plain}
 		for _, port := range []*int{&b.port, &b.clusterPort, &b.monitorPort} {
-			if *port, err = c.ports.draw(); err != nil {
+			if *port, err = c.ports.draw(c.t.Context()); err != nil {
 				return err
 			}
 		}

@@ -126,11 +126,11 @@ func (c *Cluster) addServices(replicas int) error {
 }
 
 func (c *Cluster) addService(role, program, cert string, i int) error {
-	grpc, err := c.ports.draw()
+	grpc, err := c.ports.draw(c.t.Context())
 	if err != nil {
 		return err
 	}
-	metrics, err := c.ports.draw()
+	metrics, err := c.ports.draw(c.t.Context())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,16 +21,17 @@ const (
 // ports draws free TCP ports that no other process of the cluster has.
 type ports struct{ taken map[int]bool }
 
-func (p *ports) draw() (int, error) {
+func (p *ports) draw(ctx context.Context) (int, error) {
 	if p.taken == nil {
 		p.taken = map[int]bool{}
 	}
+	var config net.ListenConfig
 	for range portTries {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		if p.taken[port] {
 			continue
 		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		l, err := config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}

@@ -61,7 +61,7 @@ func (p *Process) Start() error {
 	if p.run.alive() {
 		return nil
 	}
-	cmd := exec.Command(p.path, p.args...)
+	cmd := exec.CommandContext(context.Background(), p.path, p.args...) // it ends by Kill or Stop
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// A test that dies must not leave its processes behind.
@@ -181,10 +181,10 @@ func (p *Process) WaitExit(ctx context.Context) error {
 func (p *Process) WaitReady(ctx context.Context) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
-	last := errors.New("not asked yet")
 	for {
 		r := p.current()
-		if last = p.probe(ctx); last == nil {
+		last := p.probe(ctx)
+		if last == nil {
 			return nil
 		}
 		select {

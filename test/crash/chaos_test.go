@@ -125,7 +125,7 @@ func (ch *chaos) run(ctx context.Context) {
 		ch.tend(ctx)
 		ch.act(ctx)
 		select {
-		case <-time.After(ch.pause.draw(ch.random)):
+		case <-time.After(ch.draw(ch.pause)):
 		case <-ctx.Done():
 		}
 	}
@@ -150,9 +150,7 @@ func (ch *chaos) tend(ctx context.Context) {
 		if !frozen && p.Alive() || !ch.begin(p) {
 			continue
 		}
-		ch.mu.Lock()
-		down, length := h.down.draw(ch.random), h.frozen.draw(ch.random)
-		ch.mu.Unlock()
+		down, length := ch.draw(h.down), ch.draw(h.frozen)
 		ch.wg.Go(func() {
 			defer ch.end(p)
 			if frozen {
@@ -180,6 +178,12 @@ func (ch *chaos) act(ctx context.Context) {
 		}
 		ch.freeze(ctx, p, length)
 	})
+}
+
+func (ch *chaos) draw(s span) time.Duration {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return s.draw(ch.random)
 }
 
 // choose draws who is hit, how, and for how long.

@@ -15,6 +15,7 @@ import (
 	"github.com/rackbus/rackbus/proto/rackmanager"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/reqlog"
 	"github.com/rackbus/rackbus/test/cluster"
 )
 
@@ -121,7 +122,7 @@ func (tc pointCase) run(ctx context.Context, t *testing.T, c *cluster.Cluster, c
 	require.NoError(t, err)
 	require.Equal(t, status.GetExecutionState(), again.GetExecutionState(), "terminal is final")
 
-	ledger := cluster.Judge(c.Writes())
+	ledger := cluster.Judge(c.Racks[0].Requests(tray.ID(), reqlog.Filter{Writes: true}))
 	require.Empty(t, ledger.Stale)
 	require.Empty(t, ledger.Overlaps)
 	require.Equal(t, 1, ledger.Taken[id])

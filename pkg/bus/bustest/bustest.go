@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,6 +80,31 @@ func (r *Raw) PublicEvents(ctx context.Context) ([]bus.PublicEvent, error) {
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// DropPublicStream deletes the public stream, as a careless operator does.
+func (r *Raw) DropPublicStream(ctx context.Context) error {
+	if err := r.js.DeleteStream(ctx, "RACKBUS_EVENTS"); err != nil {
+		return fmt.Errorf("delete public stream: %w", err)
+	}
+	return nil
+}
+
+// ArmedTimer tells for which moment a timer is armed.
+func (r *Raw) ArmedTimer(ctx context.Context, kind bus.TimerKind, id job.ID) (time.Time, error) {
+	s, err := r.js.Stream(ctx, "KV_rb")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read timer: %w", err)
+	}
+	m, err := s.GetLastMsgForSubject(ctx, fmt.Sprintf("rb.timer.%s.%s", kind, id))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read timer: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(m.Header.Get("Nats-Schedule"), "@at "))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read timer: %w", err)
+	}
+	return at, nil
 }
 
 // PublishAgain stores an event as it is: without the message id by which the

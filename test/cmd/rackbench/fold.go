@@ -68,6 +68,7 @@ func measureFold(ctx context.Context, dir string, replicas, events int) (foldRat
 		return foldRate{}, err
 	}
 	defer stop()
+	//nolint:contextcheck // a connection has a life of its own
 	conn, err := bus.Connect(bus.Options{URLs: urls, Name: "rackbench", Role: "rackbench", Replicas: replicas})
 	if err != nil {
 		return foldRate{}, err
@@ -91,6 +92,7 @@ func measureFold(ctx context.Context, dir string, replicas, events int) (foldRat
 	if err != nil {
 		return f, err
 	}
+	//nolint:contextcheck // a connection has a life of its own
 	jobsConn, err := bus.Connect(bus.Options{URLs: urls, Name: "rackbench-jobs", Role: "jobs", Replicas: replicas})
 	if err != nil {
 		return f, err
@@ -215,7 +217,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() //nolint:errcheck // held until all are chosen
+		defer l.Close()
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports, nil

@@ -87,7 +87,7 @@ func (f *filler) admit(ctx context.Context, rack string) (batch, error) {
 	for i := 1; i <= batchNodes; i++ {
 		s := spec
 		s.NodeID, s.Family = nodeName(i), string(node.FamilyCompute)
-		rec := job.NewChild(id, uint32(i), s) //nolint:gosec // at most batchNodes
+		rec := job.NewChild(id, uint32(i), s)
 		tx.HoldNode(node.Ref{RackID: rack, NodeID: s.NodeID},
 			&rackbusv1.NodeLock{V: 1, JobId: rec.ID.String(), Type: string(rec.Type), Since: timestamppb.New(now)}, bus.Absent)
 		tx.CreateRecord(&rec)
@@ -129,9 +129,9 @@ func (f *filler) publish(ctx context.Context, batches []batch, step int) error {
 func event(b *batch, child, step int) *job.Event {
 	now := time.Now().UTC()
 	e := &job.Event{
-		Kind: job.EventProgress, ID: b.id.Child(uint32(child)), RackID: b.rack, NodeID: nodeName(child), //nolint:gosec // small
-		Type: job.TypeFirmwareUpdate, Family: string(node.FamilyCompute), Epoch: 1, N: uint64(step + 1), Attempt: 1, //nolint:gosec // small
-		Agent: "agent-1", Description: "Uploading", Percent: uint32(10 * step), At: now, StartedAt: now, //nolint:gosec // small
+		Kind: job.EventProgress, ID: b.id.Child(uint32(child)), RackID: b.rack, NodeID: nodeName(child),
+		Type: job.TypeFirmwareUpdate, Family: string(node.FamilyCompute), Epoch: 1, N: uint64(step + 1), Attempt: 1,
+		Agent: "agent-1", Description: "Uploading", Percent: uint32(10 * step), At: now, StartedAt: now,
 		Deadline: now.Truncate(time.Hour).Add(9 * time.Hour),
 		Stages:   []job.Stage{{Name: "upload", Status: job.StageRunning, StartedAt: now}},
 	}
@@ -140,7 +140,7 @@ func event(b *batch, child, step int) *job.Event {
 		e.Kind = job.EventStarted
 	case eventsPerChild - 1:
 		e.Kind, e.State = job.EventFinished, job.StateCompleted
-		e.CommandSeq = uint64(b.command) + uint64(4*(child-1)) //nolint:gosec // small
+		e.CommandSeq = uint64(b.command) + uint64(4*(child-1))
 	}
 	return e
 }

@@ -109,7 +109,7 @@ func run(ctx context.Context, s *settings) (err error) {
 		if dir, err = os.MkdirTemp("", "rackbench-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+		defer os.RemoveAll(dir)
 	}
 	r := &report{Machine: thisMachine(), Started: time.Now().UTC(), LoadBefore: loadAverage()}
 	r.printHeader(os.Stdout)

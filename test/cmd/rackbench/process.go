@@ -39,12 +39,12 @@ func newProcess(ctx context.Context, bin, dir, name string, args ...string) (*pr
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, name+".log")) //nolint:gosec // below the bench's own directory
+	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	// Ctrl-C reaches the bench, which stops its programs in order.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin, name), args...) //nolint:gosec // our programs
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin, name), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = log
 	return &process{cmd: cmd, log: log}, nil
@@ -52,7 +52,7 @@ func newProcess(ctx context.Context, bin, dir, name string, args ...string) (*pr
 
 // stop asks the program to end, and ends it if it does not.
 func (p *process) stop() {
-	defer p.log.Close() //nolint:errcheck // only a log
+	defer p.log.Close()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(stopTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
@@ -106,7 +106,7 @@ func readNodes(r io.Reader) ([]*rackmanager.NodeInfo, error) {
 
 // memorySettings let the Go runtime collect less often, up to a bound that holds
 // for 10,000 running updates (docs/performance.md).
-var memorySettings = []string{"GOGC=200", "GOMEMLIMIT=920MiB"} //nolint:gochecknoglobals // never written
+var memorySettings = []string{"GOGC=200", "GOMEMLIMIT=800MiB"} //nolint:gochecknoglobals // never written
 
 // server is a running `rackbus serve`.
 type server struct {
@@ -174,6 +174,6 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer l.Close() //nolint:errcheck // only its address is wanted
+	defer l.Close()
 	return l.Addr().String(), nil
 }

@@ -43,8 +43,8 @@ func (r *report) printRegistration(w io.Writer, nodes int) {
 func (r *report) printReads(w io.Writer, c *comparison) {
 	if !r.readsTitled {
 		r.readsTitled = true
-		fmt.Fprintf(w, "\n   %-24s %6s %-5s | %26s | %26s | %5s %s\n", "", "", "conn-", "through Rackbus", "plain Go client", "", "")
-		fmt.Fprintf(w, "   %-24s %6s %-5s | %8s %8s %8s | %8s %8s %8s | %5s %s\n", "operation", "nodes", "ect.",
+		fmt.Fprintf(w, "\n   %-24s %6s %-5s | %26s | %26s | %5s %s\n", "", "", "conns", "through Rackbus", "plain Go client", "", "")
+		fmt.Fprintf(w, "   %-24s %6s %-5s | %8s %8s %8s | %8s %8s %8s | %5s %s\n", "operation", "nodes", "",
 			"calls/s", "p50", "p99", "calls/s", "p50", "p99", "ratio", "goal")
 	}
 	fmt.Fprintf(w, "%s  %-24s %6d %-5s | %8.0f %8s %8s | %8.0f %8s %8s | %5.2f >= %.1f %s\n", c.Part, c.Operation, c.Nodes,
@@ -114,7 +114,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // numbers for everyone
+	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
 func verdict(met bool) string {

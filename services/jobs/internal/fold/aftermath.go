@@ -13,7 +13,9 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// How much may wait behind a commit before the fold waits for it.
+// How much may wait behind a commit in memory. The fold waits for commands to be
+// erased, but never for the public stream, which may be gone for long: changes
+// beyond its backlog are read from the outbox again.
 const (
 	outboxBacklog = 64      // commits
 	eraseBacklog  = 100_000 // commands
@@ -40,6 +42,12 @@ type aftermath struct {
 	parked chan parkedCommand
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	// mu guards missed, and that nothing enters outbox while it is set.
+	mu sync.Mutex
+	// missed says that changes are in the outbox of the bus only. Later ones must
+	// not overtake them.
+	missed bool
 }
 
 type outboxEntry struct {
@@ -58,15 +66,11 @@ func startAftermath(ctx context.Context, o Options) *aftermath {
 	return a
 }
 
-// follow hands over what a commit leaves behind. It waits while too much of
-// earlier commits is left.
+// follow hands over what a commit leaves behind. It waits while too many commands
+// of earlier commits are left.
 func (a *aftermath) follow(ctx context.Context, p *plan, done bus.Commit, erase []bus.Revision) error {
 	if len(p.transitions) > 0 {
-		select {
-		case a.outbox <- outboxEntry{p.transitions, p.outboxEntry(done)}:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		a.offer(outboxEntry{p.transitions, p.outboxEntry(done)})
 	}
 	for _, rev := range erase {
 		select {
@@ -85,10 +89,42 @@ func (a *aftermath) follow(ctx context.Context, p *plan, done bus.Commit, erase 
 	return nil
 }
 
+// offer gives changes to the publisher, or leaves them to the outbox of the bus
+// when too many wait already.
+func (a *aftermath) offer(e outboxEntry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.missed {
+		return
+	}
+	select {
+	case a.outbox <- e:
+	default:
+		a.missed = true
+		a.o.Log.Warn("public events left in the outbox until earlier ones are published", "partition", a.o.Partition)
+	}
+}
+
+// behindOutbox reports whether changes were left to the outbox of the bus. All
+// that wait in memory are there too, so they are forgotten.
+func (a *aftermath) behindOutbox() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.missed {
+		return false
+	}
+	for len(a.outbox) > 0 {
+		<-a.outbox
+	}
+	a.missed = false
+	return true
+}
+
 // publish first publishes what an earlier term has left, so that the order per
 // job holds.
 func (a *aftermath) publish(ctx context.Context) {
-	if !a.persist(ctx, func() error { return a.o.Conn.PublishOutbox(ctx, a.o.Partition) }) {
+	outbox := func() error { return a.o.Conn.PublishOutbox(ctx, a.o.Partition) }
+	if !a.persist(ctx, outbox) {
 		return
 	}
 	for {
@@ -99,6 +135,10 @@ func (a *aftermath) publish(ctx context.Context) {
 			if !a.persist(ctx, func() error { return a.o.Conn.PublishTransitions(ctx, e.transitions, e.entry) }) {
 				return
 			}
+		}
+		// Looked at after every entry, of which there is one when changes are missed.
+		if a.behindOutbox() && !a.persist(ctx, outbox) {
+			return
 		}
 	}
 }

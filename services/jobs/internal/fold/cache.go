@@ -18,21 +18,30 @@ type known struct {
 // cache keeps the records used last. It has two generations: when the young one
 // is full, the old one is dropped and the young one grows old, which costs less
 // than keeping an order of use.
+//
+// What was used since the last release is pinned beyond that: an event whose
+// record is dropped between its loading and its commit would count as that of an
+// unknown job.
 type cache struct {
 	limit      int
 	young, old map[job.ID]known
+	pinned     map[job.ID]known
 }
 
-// newCache keeps at least half of limit records and at most limit.
+// newCache keeps at least half of limit records and at most limit, besides the
+// pinned ones.
 func newCache(limit int) *cache {
-	return &cache{limit: max(limit/2, 1), young: make(map[job.ID]known)}
+	return &cache{limit: max(limit/2, 1), young: make(map[job.ID]known), pinned: make(map[job.ID]known)}
 }
 
 func (c *cache) get(id job.ID) (known, bool) {
-	if k, ok := c.young[id]; ok {
+	if k, ok := c.pinned[id]; ok {
 		return k, true
 	}
-	k, ok := c.old[id]
+	k, ok := c.young[id]
+	if !ok {
+		k, ok = c.old[id]
+	}
 	if ok {
 		c.put(id, k)
 	}
@@ -40,6 +49,7 @@ func (c *cache) get(id job.ID) (known, bool) {
 }
 
 func (c *cache) put(id job.ID, k known) {
+	c.pinned[id] = k
 	if len(c.young) >= c.limit {
 		c.old, c.young = c.young, make(map[job.ID]known, c.limit)
 	}
@@ -47,6 +57,10 @@ func (c *cache) put(id job.ID, k known) {
 }
 
 func (c *cache) drop(id job.ID) {
+	delete(c.pinned, id)
 	delete(c.young, id)
 	delete(c.old, id)
 }
+
+// release ends the pinning of what the last commit has used.
+func (c *cache) release() { clear(c.pinned) }

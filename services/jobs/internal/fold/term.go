@@ -55,7 +55,7 @@ type Options struct {
 	// ParkedLife is how long a command lives after its node became free, beyond
 	// the job's run limit.
 	ParkedLife time.Duration
-	// CachedRecords bounds the records kept in memory.
+	// CachedRecords bounds the records kept in memory between commits.
 	CachedRecords int
 
 	Log        *slog.Logger
@@ -178,6 +178,10 @@ func (t *Term) fold(ctx context.Context, events []bus.StoredEvent) error {
 			if err := t.commit(ctx); err != nil {
 				return err
 			}
+			// The commit has released what it did not use.
+			if err := t.load(ctx, events[i:]); err != nil {
+				return err
+			}
 		}
 		reason, err := t.draft.take(*e)
 		if e.Kind != job.EventUnspecified {
@@ -274,6 +278,7 @@ func (t *Term) committed(ctx context.Context, p *plan, done bus.Commit) error {
 		}
 		t.cache.put(id, k)
 	}
+	t.cache.release()
 	t.cursor = done.Last
 	for _, e := range d.ended {
 		delete(t.locks, e.ref)
@@ -293,7 +298,7 @@ func (t *Term) committed(ctx context.Context, p *plan, done bus.Commit) error {
 }
 
 // rebuild takes the draft's events into a new draft, on the parents and locks as
-// they are now.
+// they are now. Its other records are pinned, and the fold alone changes them.
 func (t *Term) rebuild(ctx context.Context) error {
 	_, rev, err := t.o.Conn.Cursor(ctx, t.o.Partition)
 	if err != nil {

@@ -29,14 +29,13 @@ const (
 )
 
 // cancel drives the cancellation of a job until it has ended.
-func (h *Handler) cancel(ctx context.Context, r job.Record) error {
+func (h *Handler) cancel(ctx context.Context, r job.Record, now time.Time) error {
 	switch {
 	case r.Cancel == nil || r.Kind == job.KindHold:
 		return nil
 	case r.Kind == job.KindParent:
-		return h.cancelChildren(ctx, &r)
+		return h.cancelChildren(ctx, &r, now)
 	}
-	now := time.Now()
 	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
 	switch {
 	case errors.Is(err, bus.ErrNotFound):
@@ -59,12 +58,12 @@ func (h *Handler) cancel(ctx context.Context, r job.Record) error {
 		if err := h.flag(ctx, cp, rev, asked(r.Cancel, now)); err != nil {
 			return err
 		}
-		return h.wake(ctx, bus.TimerCancel, &r, h.Limits.CancelRoundMin)
+		return h.wake(ctx, bus.TimerCancel, &r, now.Add(h.Limits.CancelRoundMin))
 	case flag.GetMode() == rackbusv1.CancelMode_CANCEL_MODE_TERMINATE && since >= h.Limits.StopLimit:
-		return h.fence(ctx, bus.TimerCancel, &r, cp)
+		return h.fence(ctx, bus.TimerCancel, &r, cp, now)
 	default:
 		// The pause is as long as the wait so far, so it doubles.
-		return h.wake(ctx, bus.TimerCancel, &r, min(max(since, h.Limits.CancelRoundMin), h.Limits.CancelRoundMax))
+		return h.wake(ctx, bus.TimerCancel, &r, now.Add(min(max(since, h.Limits.CancelRoundMin), h.Limits.CancelRoundMax)))
 	}
 }
 
@@ -93,7 +92,7 @@ func (h *Handler) cancelOwnerless(ctx context.Context, r *job.Record, cp *rackbu
 			return err
 		}
 	}
-	return h.rearm(ctx, bus.TimerCancel, r.ID, min(h.Limits.CancelRoundMax, h.Limits.TakeoverLimit))
+	return h.rearm(ctx, bus.TimerCancel, r.ID, now.Add(min(h.Limits.CancelRoundMax, h.Limits.TakeoverLimit)))
 }
 
 // asked is a request as the worker gets it: its time is when the worker was
@@ -115,7 +114,7 @@ func notStarted(c *job.Cancel) outcome.Verdict {
 
 // cancelChildren passes the request of a batch on to its children that have not
 // ended. The events are the same each time, so repeating them is harmless.
-func (h *Handler) cancelChildren(ctx context.Context, r *job.Record) error {
+func (h *Handler) cancelChildren(ctx context.Context, r *job.Record, now time.Time) error {
 	var ids []job.ID
 	for i := range r.Children.Select(func(s job.State) bool { return !s.Terminal() }) {
 		ids = append(ids, r.ID.Child(i))
@@ -155,7 +154,7 @@ func (h *Handler) cancelChildren(ctx context.Context, r *job.Record) error {
 		}
 	}
 	if !r.Admitted {
-		return h.rearm(ctx, bus.TimerCancel, r.ID, h.Limits.AdmitRound)
+		return h.rearm(ctx, bus.TimerCancel, r.ID, now.Add(h.Limits.AdmitRound))
 	}
 	return nil
 }

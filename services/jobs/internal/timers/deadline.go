@@ -5,7 +5,6 @@ package timers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -24,18 +23,11 @@ const (
 	textRunExpiry   = "the job ran longer than its run limit"
 )
 
-// clockSkew is how far the clocks of broker and process may differ. A timer armed
-// within it could fire again at once, over and over.
-const clockSkew = 5 * time.Second
-
-var errEarly = errors.New("the deadline is not over by the clock of this host")
-
 // deadline ends a job that waits or runs too long.
-func (h *Handler) deadline(ctx context.Context, r job.Record) error {
+func (h *Handler) deadline(ctx context.Context, r job.Record, now time.Time) error {
 	if r.Kind == job.KindParent || r.Kind == job.KindHold {
 		return nil
 	}
-	now := time.Now()
 	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
 	claimed := err == nil
 	switch {
@@ -45,12 +37,9 @@ func (h *Handler) deadline(ctx context.Context, r job.Record) error {
 	case cp.GetDone():
 		return outcome.Report(ctx, h.Conn, cp)
 	}
-	switch early := dueTime(&r, cp).Sub(now); {
-	case early > clockSkew:
+	if due := dueTime(&r, cp); due.After(now) {
 		// A claim that the fold has not seen yet has moved the deadline.
-		return h.rearm(ctx, bus.TimerDeadline, r.ID, early)
-	case early > 0:
-		return fmt.Errorf("%w: by %s", errEarly, early)
+		return h.rearm(ctx, bus.TimerDeadline, r.ID, due)
 	}
 	if !claimed {
 		return h.expireQueued(ctx, &r, now)
@@ -98,13 +87,13 @@ func (h *Handler) stopExpired(ctx context.Context, r *job.Record, cp *rackbusv1.
 	mode := job.CancelMode(asked.GetMode())
 	switch {
 	case mode == job.CancelTerminate && since >= h.Limits.StopLimit:
-		return h.fence(ctx, bus.TimerDeadline, r, cp)
+		return h.fence(ctx, bus.TimerDeadline, r, cp, now)
 	case mode == job.CancelNone:
 		mode = job.CancelGraceful
 	case mode == job.CancelGraceful && since >= h.Limits.DeadlineGrace:
 		mode = job.CancelTerminate
 	default:
-		return h.wake(ctx, bus.TimerDeadline, r, h.Limits.DeadlineRound)
+		return h.wake(ctx, bus.TimerDeadline, r, now.Add(h.Limits.DeadlineRound))
 	}
 	flag := &job.Cancel{Mode: mode, Reason: job.CancelReasonDeadline, RequestedBy: outcome.Owner, RequestedAt: now.UTC()}
 	if err := h.flag(ctx, cp, rev, flag); err != nil {
@@ -112,7 +101,7 @@ func (h *Handler) stopExpired(ctx context.Context, r *job.Record, cp *rackbusv1.
 	}
 	h.Log.Info("job past its deadline asked to stop", "job_id", r.ID.String(), "rack", r.RackID, "node", r.NodeID,
 		"epoch", cp.GetEpoch(), "mode", mode.String())
-	return h.wake(ctx, bus.TimerDeadline, r, h.Limits.DeadlineRound)
+	return h.wake(ctx, bus.TimerDeadline, r, now.Add(h.Limits.DeadlineRound))
 }
 
 // flag asks whoever owns a job, now or later, to stop it.
@@ -124,7 +113,7 @@ func (h *Handler) flag(ctx context.Context, cp *rackbusv1.JobCheckpoint, rev bus
 }
 
 // wake tells the agents to look at the job's checkpoint, and comes back later.
-func (h *Handler) wake(ctx context.Context, kind bus.TimerKind, r *job.Record, again time.Duration) error {
+func (h *Handler) wake(ctx context.Context, kind bus.TimerKind, r *job.Record, again time.Time) error {
 	if err := h.Conn.WakeCancel(node.Family(r.Family), r.ID); err != nil {
 		h.Log.Debug("agents not woken", "job_id", r.ID.String(), "err", err)
 	}

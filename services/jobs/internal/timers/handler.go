@@ -118,22 +118,35 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 	if r.State.Terminal() {
 		return nil
 	}
+	now := firedAt(t)
 	switch t.Kind {
 	case bus.TimerAdmit:
 		return h.admit(ctx, r, rev)
 	case bus.TimerDeadline:
-		return h.deadline(ctx, r)
+		return h.deadline(ctx, r, now)
 	case bus.TimerCancel:
-		return h.cancel(ctx, r)
+		return h.cancel(ctx, r, now)
 	case bus.TimerReap:
 	}
 	h.Log.Error("timer of an unknown kind dropped", "timer", string(t.Kind), "job_id", t.ID.String())
 	return nil
 }
 
-// rearm lets a timer fire again after a pause.
-func (h *Handler) rearm(ctx context.Context, kind bus.TimerKind, id job.ID, after time.Duration) error {
-	return h.Conn.ArmTimer(ctx, kind, id, time.Now().Add(after))
+// firedAt is the current time to whoever handles a timer. The broker decides when
+// a timer fires: a host whose clock is behind it must not find the moment still to
+// come, nor arm the timer for one that is over, because it would fire over and
+// over.
+func firedAt(t bus.Timer) time.Time {
+	now := time.Now()
+	if t.At.After(now) {
+		return t.At
+	}
+	return now
+}
+
+// rearm lets a timer fire again.
+func (h *Handler) rearm(ctx context.Context, kind bus.TimerKind, id job.ID, at time.Time) error {
+	return h.Conn.ArmTimer(ctx, kind, id, at)
 }
 
 // ownerGone reports whether nobody can be working on a claimed job.
@@ -150,11 +163,11 @@ func (h *Handler) ownerGone(ctx context.Context, r *job.Record, cp *rackbusv1.Jo
 
 // fence takes the owner's session away. When it has run out, the owner counts as
 // gone and the timer, which comes back then, ends the job.
-func (h *Handler) fence(ctx context.Context, kind bus.TimerKind, r *job.Record, cp *rackbusv1.JobCheckpoint) error {
+func (h *Handler) fence(ctx context.Context, kind bus.TimerKind, r *job.Record, cp *rackbusv1.JobCheckpoint, now time.Time) error {
 	h.Log.Warn("agent does not confirm that a job has stopped; its session is taken away",
 		"job_id", r.ID.String(), "rack", r.RackID, "node", r.NodeID, "epoch", cp.GetEpoch(), "session", cp.GetOwner())
 	if err := h.Conn.FenceSession(ctx, node.Family(r.Family), cp.GetOwner()); err != nil {
 		return err
 	}
-	return h.rearm(ctx, kind, r.ID, h.Conn.Timing().SessionTTL)
+	return h.rearm(ctx, kind, r.ID, now.Add(h.Conn.Timing().SessionTTL))
 }
