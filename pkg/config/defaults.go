@@ -121,6 +121,7 @@ func defaultTiming() Timing {
 			ManagerLostLimit:          2 * time.Minute,
 			ManagerProbeTimeout:       5 * time.Second,
 			ManagerSteady:             3 * time.Minute,
+			RestartSettle:             time.Minute,
 
 			VerifyFirstDelay: time.Minute,
 			VerifyAttempts:   5,

@@ -133,6 +133,8 @@ type RedfishTiming struct {
 	// How long a manager must answer without a gap to count as restarted unseen.
 	ManagerSteady time.Duration `koanf:"manager_steady"`
 
+	// How long a device is watched for the restart of an activation whose answer was lost.
+	RestartSettle time.Duration `koanf:"restart_settle"`
 	// Pause between an activation and the first look at the versions.
 	VerifyFirstDelay time.Duration `koanf:"verify_first_delay"`
 	// Looks at the versions before an update counts as failed.

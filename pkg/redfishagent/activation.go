@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/redfish"
@@ -176,16 +177,32 @@ func (a *activationStep) runOnce(ctx context.Context) error {
 	return u.t.Set(u.state)
 }
 
-// observe looks for proof that the step has happened: a restart of the manager,
-// or versions that have come into force. A manager that tells its restarts also
-// proves that it has not.
+// observe watches for proof that the step has happened: a device that accepted it
+// may begin some time later, and must not get it twice.
 func (a *activationStep) observe(ctx context.Context) (agent.Observation, error) {
-	u := a.u
-	u.current = nil
-	state := &u.state.Activation
-	if !state.Sent {
+	a.u.current = nil
+	if !a.u.state.Activation.Sent {
 		return agent.ObservedNotStarted, nil
 	}
+	timing := &a.u.d.opts.Timing
+	end := time.Now().Add(timing.RestartSettle)
+	for {
+		last := !time.Now().Before(end)
+		seen, err := a.look(ctx)
+		if last || err != nil || seen != agent.ObservedNotStarted {
+			return seen, err
+		}
+		if err := a.u.t.Sleep(ctx, timing.TaskPoll.Interval); err != nil {
+			return agent.ObservedUnknown, err
+		}
+	}
+}
+
+// look looks for a restart of the manager, or versions that have come into force.
+// A manager that tells its restarts also proves that there was none so far.
+func (a *activationStep) look(ctx context.Context) (agent.Observation, error) {
+	u := a.u
+	state := &u.state.Activation
 	if err := u.c.WaitReady(ctx); err != nil {
 		return agent.ObservedUnknown, fail(phaseActivation, "", err)
 	}

@@ -78,7 +78,7 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 		return agent.Fail(job.FailureUpdateAlreadyRunning, phaseUpdate,
 			fmt.Sprintf("the device already runs an update task: %s (state %s); wait for it or cancel it on the device", task.Ref, task.State), nil)
 	}
-	return c.WaitReady(ctx)
+	return nil
 }
 
 // compare notes the versions before the upload, and whether the package has

@@ -29,7 +29,7 @@ func FromConfig(c *config.Config, family node.Family) Options {
 			VerifyFirstDelay: t.VerifyFirstDelay, VerifyInterval: t.VerifyInterval, VerifyAttempts: t.VerifyAttempts,
 			UntrackedLimit: t.TaskTolerance,
 			UploadAttempts: t.UploadAttempts, UploadPause: t.UploadPause, UploadSettle: t.UploadSettle,
-			LostTaskWindow: t.LostTaskWindow, PackagePause: t.PackagePause,
+			RestartSettle: t.RestartSettle, LostTaskWindow: t.LostTaskWindow, PackagePause: t.PackagePause,
 		},
 	}
 }

@@ -25,6 +25,7 @@ const (
 	DefaultUploadAttempts   = 5
 	DefaultUploadPause      = 30 * time.Second
 	DefaultUploadSettle     = 30 * time.Second
+	DefaultRestartSettle    = time.Minute
 	DefaultLostTaskWindow   = 5 * time.Minute
 	DefaultPackagePause     = 30 * time.Second
 	DefaultMaxUploads       = 64
@@ -53,6 +54,9 @@ type Timing struct {
 	// UploadSettle is how long the device is watched for the task of an upload
 	// whose answer was lost or named none, before it counts as having none.
 	UploadSettle time.Duration
+	// RestartSettle is how long the device is watched for the restart that an
+	// interrupted activation may have asked for, before it counts as not asked.
+	RestartSettle time.Duration
 	// LostTaskWindow is how long a new version may take to show after the device
 	// has forgotten its task: it usually restarts then.
 	LostTaskWindow time.Duration
@@ -72,6 +76,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.UntrackedLimit, DefaultUntrackedLimit},
 		{&t.UploadPause, DefaultUploadPause},
 		{&t.UploadSettle, DefaultUploadSettle},
+		{&t.RestartSettle, DefaultRestartSettle},
 		{&t.LostTaskWindow, DefaultLostTaskWindow},
 		{&t.PackagePause, DefaultPackagePause},
 	} {

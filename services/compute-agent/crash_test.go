@@ -13,6 +13,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
 
@@ -109,6 +110,30 @@ func TestOutcomeStaysUnknown(t *testing.T) {
 		require.Equal(t, "activation", decode(t, j.ResultJSON)["phase"])
 		require.Equal(t, 1, b.posts(auxReset))
 	})
+}
+
+// The BMC takes the AUX cycle and the agent dies; only while the next one looks
+// does the BMC restart. It must not get a second one.
+func TestAUXCycleThatBeginsLate(t *testing.T) {
+	b := newBench(t, gb300)
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", "**/NvidiaChassis.AuxPowerReset"), Remaining: 1,
+		Action: faults.Action{Status: &faults.Status{Code: 204, Empty: true}},
+	})
+	require.NoError(t, err)
+	doomed := b.StartDoomed(agent.FailAfterDeviceChange, 2)
+	id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+	<-doomed.Dead()
+	inventories := func() int {
+		return len(b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: "**/FirmwareInventory", Method: "GET"}))
+	}
+	before := inventories()
+	b.Start(func(o *agenttest.AgentOptions) { o.Timing.RestartSettle = agenttest.Patience })
+	require.Eventually(t, func() bool { return inventories() >= before+3 }, agenttest.Patience, time.Millisecond)
+	b.tray.Restart()
+	j := b.Await(id)
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Equal(t, 1, b.posts(auxReset))
 }
 
 // The first agent dies in the middle of the image: the device never got it whole.

@@ -47,6 +47,8 @@ type chaos struct {
 
 	mu   sync.Mutex
 	busy map[*cluster.Process]bool
+	// until is how long a process that was hit is left alone.
+	until map[*cluster.Process]time.Time
 	did  map[string]int
 	wg   sync.WaitGroup
 }
@@ -54,7 +56,7 @@ type chaos struct {
 func newChaos(t *testing.T, c *cluster.Cluster, seed uint64, brokers int) *chaos {
 	ch := &chaos{
 		t: t, c: c, random: rand.New(rand.NewPCG(seed, 0)), pause: span{150 * time.Millisecond, 700 * time.Millisecond},
-		busy: map[*cluster.Process]bool{}, did: map[string]int{},
+		busy: map[*cluster.Process]bool{}, until: map[*cluster.Process]time.Time{}, did: map[string]int{},
 		habits: map[string]habit{
 			// Frozen agents outlive their sessions: their jobs pass to others while they believe to hold them.
 			cluster.RoleComputeAgent:    {6, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
@@ -167,7 +169,7 @@ func (ch *chaos) tend(ctx context.Context) {
 // act hits one process that is not in the middle of something.
 func (ch *chaos) act(ctx context.Context) {
 	p, kill, length := ch.choose()
-	if !ch.begin(p) {
+	if ch.resting(p) || !ch.begin(p) {
 		return
 	}
 	ch.wg.Go(func() {
@@ -237,6 +239,17 @@ func (ch *chaos) end(p *cluster.Process) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	delete(ch.busy, p)
+	ch.until[p] = time.Now().Add(rest)
+}
+
+// rest is how long a process is left alone after it was hit. Where no owner lives long enough to get anywhere, jobs are
+// given up, rightly, and nothing is learnt.
+const rest = 1500 * time.Millisecond
+
+func (ch *chaos) resting(p *cluster.Process) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return time.Now().Before(ch.until[p])
 }
 
 func (ch *chaos) count(what string, p *cluster.Process) {

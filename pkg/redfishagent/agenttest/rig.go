@@ -129,7 +129,7 @@ func Timing() redfishagent.Timing {
 		},
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
 		UntrackedLimit: time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
-		UploadSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond, PackagePause: tick,
+		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond, PackagePause: tick,
 	}
 }
 

@@ -46,7 +46,7 @@ type task struct {
 // right before the upload, and the task until it ends.
 func (d *direct) update(ctx context.Context, node int, image []byte, l *limits) error {
 	for _, step := range []func(context.Context, int, *limits) error{
-		d.checkWritable, d.checkCopies, d.checkTasks, d.awaitReady, d.look, d.awaitReady, d.note,
+		d.checkWritable, d.checkCopies, d.checkTasks, d.look, d.awaitReady, d.note,
 	} {
 		if err := step(ctx, node, l); err != nil {
 			return err
