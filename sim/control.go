@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -47,7 +46,7 @@ type deviceState struct {
 }
 
 func newControlServer(r *Rack) (*controlServer, error) {
-	l, err := net.Listen("tcp", r.opts.Control)
+	l, err := listenTCP("tcp", r.opts.Control)
 	if err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}

@@ -85,7 +85,7 @@ func openDoor(d *Device, ip netip.Addr, port int) (*door, error) {
 		p.holder, port = fd, bound
 	}
 	p.addr = netip.AddrPortFrom(ip, uint16(port))
-	l, err := net.Listen("tcp", p.addr.String())
+	l, err := listenTCP("tcp", p.addr.String())
 	if err != nil {
 		_ = p.Close()
 		return nil, fmt.Errorf("listen for %s: %w", d.id, err)
@@ -129,7 +129,7 @@ func (p *door) set(open bool) {
 		return
 	}
 	if open {
-		l, err := net.Listen("tcp", p.addr.String())
+		l, err := listenTCP("tcp", p.addr.String())
 		if err != nil {
 			p.device.rack.opts.Logger.Error("reopening a device failed", "node", p.device.id, "err", err)
 			return
@@ -222,4 +222,9 @@ func (h *hall) Accept() (net.Conn, error) {
 func loopbackAddress(i int) netip.Addr {
 	block := i / 254
 	return netip.AddrFrom4([4]byte{127, byte(1 + block/256), byte(block % 256), byte(i%254 + 1)})
+}
+
+// listenTCP listens without a context: a device's listener lives until it is closed.
+func listenTCP(network, address string) (net.Listener, error) {
+	return net.Listen(network, address) //nolint:noctx // there is no call it belongs to
 }

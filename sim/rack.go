@@ -8,8 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -88,7 +87,7 @@ func (r *Rack) newServer() *http.Server {
 			return context.WithValue(ctx, connKey{}, c.(*tls.Conn).NetConn().(*deviceConn))
 		},
 		// Handshakes that clients give up are nothing to report.
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 }
 
@@ -130,7 +129,7 @@ func (r *Rack) openListeners() (out []net.Listener, err error) {
 		}
 	}()
 	if len(r.devices) > PortLimit {
-		l, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", r.opts.PortBase))
+		l, err := listenTCP("tcp4", fmt.Sprintf("0.0.0.0:%d", r.opts.PortBase))
 		if err != nil {
 			return nil, fmt.Errorf("listen for %d devices: %w", len(r.devices), err)
 		}

@@ -160,7 +160,10 @@ func TestPartialUpload(t *testing.T) {
 			r.ContentLength = int64(body.Len())
 			r.Header.Set("Content-Type", contentType)
 			r.SetBasicAuth(c.user, c.pass)
-			_, err = c.http.Do(r)
+			resp, err := c.http.Do(r)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
 			require.ErrorIs(t, err, context.Canceled)
 
 			got, err := rack.WaitRequests(t.Context(), d.ID(), reqlog.Filter{Uploads: true}, 1)

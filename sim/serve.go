@@ -5,6 +5,7 @@ package sim
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -256,7 +257,9 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *countingBody) complete() bool { return b.err == io.EOF || b.length >= 0 && b.read >= b.length }
+func (b *countingBody) complete() bool {
+	return errors.Is(b.err, io.EOF) || b.length >= 0 && b.read >= b.length
+}
 
 // recorder keeps an answer so that faults can work on it.
 type recorder struct {

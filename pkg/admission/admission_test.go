@@ -86,7 +86,7 @@ func TestBatchKeepsRequestOrder(t *testing.T) {
 
 func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
 	h := newHarness(t)
-	a := h.admitter(nil)
+	a := h.admitter(func(o *Options) { o.AdmitTimeout = time.Millisecond })
 	_, err := a.AdmitLeaf(t.Context(), request(1, 2))
 	require.NoError(t, err)
 	req := request(1, 2)
@@ -99,6 +99,25 @@ func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
 	require.Equal(t, "nothing to do here", parent.Failure.Message)
 	require.Equal(t, job.CodeOther, parent.Failure.Code)
 	require.False(t, parent.FinishedAt.IsZero())
+	h.requireAdmitTimer(res.JobID)
+}
+
+// requireAdmitTimer waits for the first timer, which must be the one that looks
+// after an admission whose process has died.
+func (h *harness) requireAdmitTimer(id job.ID) {
+	h.t.Helper()
+	fired := make(chan bus.Timer, 1)
+	ctx, stop := context.WithTimeout(h.t.Context(), 10*time.Second)
+	defer stop()
+	_ = h.conn.HandleTimers(ctx, func(_ context.Context, timer bus.Timer) error {
+		fired <- timer
+		stop()
+		return nil
+	})
+	require.Len(h.t, fired, 1)
+	timer := <-fired
+	require.Equal(h.t, bus.TimerAdmit, timer.Kind)
+	require.Equal(h.t, id, timer.ID)
 }
 
 // Eight processes want the same 50 nodes; each node must go to exactly one job.
@@ -218,18 +237,7 @@ func TestDeathBetweenChunks(t *testing.T) {
 	require.EqualValues(t, 481, stored)
 	require.NotEmpty(t, h.holder(ref(479)))
 	require.Empty(t, h.holder(ref(480)))
-
-	fired := make(chan bus.Timer, 1)
-	tctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
-	defer stop()
-	_ = h.conn.HandleTimers(tctx, func(_ context.Context, timer bus.Timer) error {
-		fired <- timer
-		stop()
-		return nil
-	})
-	timer := <-fired
-	require.Equal(t, bus.TimerAdmit, timer.Kind)
-	require.Equal(t, res.JobID, timer.ID)
+	h.requireAdmitTimer(res.JobID)
 }
 
 // A batch that is asked to stop between its chunks takes no further nodes.

@@ -18,10 +18,10 @@ import (
 )
 
 // Messages in a transaction: those of one node, and the most that the rest of a
-// share needs (parent, admit timer or reap timer, idempotency key, refused nodes).
+// share needs (parent, admit timer, reap timer, idempotency key, refused nodes).
 const (
 	nodeMessages  = 4
-	shareMessages = 4
+	shareMessages = 5
 )
 
 // commandSlack is how long a command outlives the limits of its job.
@@ -160,7 +160,9 @@ func (s *share) writeParent(tx *bus.Tx) error {
 			tx.ArmTimer(bus.TimerReap, b.id, s.now.Add(b.a.opts.Retention))
 		}
 		tx.CreateRecord(&r)
-		if !s.last {
+		// A batch that has failed already has no child whose events would make it
+		// known if this process dies before it does.
+		if !s.last || r.State.Terminal() {
 			tx.ArmTimer(bus.TimerAdmit, b.id, s.now.Add(b.a.opts.AdmitTimeout))
 		}
 	}

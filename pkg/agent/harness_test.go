@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,6 +23,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -57,7 +56,7 @@ type site struct {
 	port   int
 	timing bus.Timing
 	api    *bus.Conn
-	js     jetstream.JetStream
+	raw    *bustest.Raw
 	nodes  atomic.Int64
 	opener *seal.Opener
 	sealer *seal.Sealer
@@ -77,11 +76,9 @@ func newSite(t testing.TB, timing bus.Timing) *site {
 	apiTiming.Request = patience
 	s.api = s.connectWith("api", apiTiming)
 	require.NoError(t, s.api.Provision(t.Context()))
-	nc, err := nats.Connect(s.broker.URL(), nats.Timeout(patience), nats.MaxReconnects(-1))
+	s.raw, err = bustest.Open(s.broker.URL())
 	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	s.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
-	require.NoError(t, err)
+	t.Cleanup(s.raw.Close)
 	seed, public, err := seal.GenerateFamilyKey()
 	require.NoError(t, err)
 	s.opener, err = seal.NewOpener([]secret.Value{seed}, seal.OpenerOptions{})
@@ -314,9 +311,9 @@ func last(events []job.Event) job.Event { return events[len(events)-1] }
 
 // commands is how many commands are in the hands of agents, and how many wait.
 func (s *site) commands() (unacked int, waiting uint64) {
-	cons, err := s.js.Consumer(s.t.Context(), "KV_rb", "agent-"+string(family))
+	unacked, waiting, err := s.raw.Commands(s.t.Context(), family)
 	require.NoError(s.t, err)
-	return cons.CachedInfo().NumAckPending, cons.CachedInfo().NumPending
+	return unacked, waiting
 }
 
 // device counts the changes that reach it.

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/agent"
@@ -352,21 +351,16 @@ func TestChildrenShareTheLookAtTheirBatch(t *testing.T) {
 	t.Parallel()
 	const children = 40
 	s := newSite(t, quickTiming())
-	nc, err := nats.Connect(s.broker.URL())
-	require.NoError(t, err)
-	defer nc.Close()
 	parent := job.NewParent(job.Spec{ID: s.newID(), Type: job.TypeFirmwareUpdate, RackID: "r1", CreatedAt: time.Now().UTC()}, children, false)
 	tx := s.api.Begin()
 	tx.CreateRecord(&parent)
-	_, err = tx.Commit(t.Context())
+	_, err := tx.Commit(t.Context())
 	require.NoError(t, err)
 	for i := range children {
 		s.admit(order{parent: parent.ID, index: uint32(i) + 1})
 	}
 	var reads atomic.Int64
-	_, err = nc.Subscribe("$JS.API.DIRECT.GET.KV_rb.$KV.rb.job."+parent.ID.Prefix()+".00000000", func(*nats.Msg) { reads.Add(1) })
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
+	require.NoError(t, s.raw.CountReads(parent.ID, &reads))
 	p := s.start("a", only(func(context.Context, *agent.Task) (agent.Outcome, error) { return agent.Outcome{}, nil }),
 		func(o *agent.Options) { o.ParentPause = 200 * time.Millisecond })
 	turnedAway := func() float64 { return p.metric("rackbus_agent_claims_total", "not_admitted") }

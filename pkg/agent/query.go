@@ -63,6 +63,7 @@ func (a *Agent) serveQueries(root context.Context) (*bus.Service, error) {
 			return reply
 		}
 	}
+	//nolint:contextcheck // requests run until the service is closed, not for one call
 	s, err := a.opts.Conn.Serve(a.opts.Family, a.opts.Version, a.opts.MaxQueries, handlers)
 	if err != nil {
 		return nil, fmt.Errorf("start %s agent: %w", a.opts.Family, err)

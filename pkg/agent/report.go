@@ -124,7 +124,7 @@ func (t *Task) publishProgress(ctx context.Context) bool {
 // Progress tells how far the job is: percent from 0 to 100 and a text for people.
 func (t *Task) Progress(percent int, description string) {
 	t.mu.Lock()
-	t.percent = uint32(min(max(percent, 0), 100)) //nolint:gosec // bounded here
+	t.percent = uint32(min(max(percent, 0), 100))
 	t.description = description
 	t.mu.Unlock()
 	t.reporter.note(false)

@@ -36,8 +36,10 @@ func (c *Client) WaitBackgroundCopy(ctx context.Context, progress func(incomplet
 	var watched []string
 	discovered := false
 	for {
-		incomplete := map[string]string{}
-		var err error
+		var (
+			incomplete map[string]string
+			err        error
+		)
 		if !discovered {
 			watched, incomplete, err = c.discoverCopies(ctx, op)
 			discovered = err == nil

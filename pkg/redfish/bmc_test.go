@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -62,7 +62,7 @@ func newBMC(t *testing.T) *bmc {
 	t.Helper()
 	b := &bmc{t: t, rules: map[string]http.HandlerFunc{}}
 	b.srv = httptest.NewUnstartedServer(b)
-	b.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	b.srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	b.srv.StartTLS()
 	host, port, err := net.SplitHostPort(b.srv.Listener.Addr().String())
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func newPipeBMC(t *testing.T) *bmc {
 	require.NoError(t, b.srv.Listener.Close())
 	pipe := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	b.srv.Listener = pipe
-	b.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	b.srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	b.srv.StartTLS()
 	b.endpoint = redfish.Endpoint{Address: "192.0.2.1", Username: user, Password: secret.New(planted)}
 	b.pool = redfish.NewPool(redfish.PoolOptions{Dial: pipe.dial})

@@ -186,6 +186,8 @@ func (c *Client) WaitPowerUnit(ctx context.Context, id, target string, progress 
 			switch unit.Phase(target) {
 			case PowerUnitDone:
 				return unit, nil
+			case PowerUnitUpdating:
+				// Looked at again after the pause.
 			case PowerUnitFailed:
 				return unit, fault(op, CodeInternal, "power unit %s reports state %q, status %q", id, unit.State, unit.Status)
 			}

@@ -51,7 +51,7 @@ func decodeMessages(raws []json.RawMessage) []schemas.Message {
 			Message:         clip(d.text("Message")),
 			MessageID:       clip(d.text("MessageId")),
 			MessageSeverity: schemas.Health(d.text("MessageSeverity")),
-			Severity:        d.text("Severity"),
+			Severity:        d.text("Severity"), //nolint:staticcheck // older devices send only this one
 			Resolution:      clip(d.text("Resolution")),
 		}
 		for _, arg := range d.list("MessageArgs") {
@@ -69,7 +69,7 @@ func severityOf(m schemas.Message) schemas.Health {
 	if m.MessageSeverity != "" {
 		return m.MessageSeverity
 	}
-	return schemas.Health(m.Severity)
+	return schemas.Health(m.Severity) //nolint:staticcheck // older devices send only this one
 }
 
 // extendedInfo finds the messages of an answer: inside "error" for failures, at

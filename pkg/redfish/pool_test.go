@@ -29,6 +29,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 				opened.Add(1)
 			case http.StateClosed:
 				closed.Add(1)
+			default:
 			}
 			hook(c, s)
 		}

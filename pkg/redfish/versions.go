@@ -63,6 +63,7 @@ func CompareVersions(expected []ExpectedVersion, inventory []FirmwareItem) Versi
 		case VersionMismatch:
 			report.ComparableComponents++
 			report.Mismatches++
+		case VersionUnverified:
 		}
 	}
 	switch {

@@ -189,7 +189,7 @@ func (a *activationStep) observe(ctx context.Context) (agent.Observation, error)
 	for {
 		last := !time.Now().Before(end)
 		seen, err := a.look(ctx)
-		if last || err != nil || seen != agent.ObservedNotStarted {
+		if last || err != nil || seen == agent.ObservedDone {
 			return seen, err
 		}
 		if err := a.u.t.Sleep(ctx, timing.TaskPoll.Interval); err != nil {

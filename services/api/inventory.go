@@ -221,9 +221,12 @@ func (m *rackManager) ListRacks(ctx context.Context, _ *rackmanager.ListRacksReq
 func (m *rackManager) DeleteNode(ctx context.Context, req *rackmanager.DeleteNodeRequest) (*rackmanager.DeleteNodeResponse, error) {
 	ref := node.Ref{RackID: req.GetRackId(), NodeID: req.GetNodeId()}
 	var message string
+	// asked says that the broker may have removed the node although its answer was
+	// lost. A node that is gone afterwards was removed by this call.
+	asked := false
 	err := m.ride(ctx, func(ctx context.Context) (err error) {
 		for range inventoryTries {
-			if message, err = m.deleteNode(ctx, ref); !errors.Is(err, bus.ErrConflict) {
+			if message, err = m.deleteNode(ctx, ref, &asked); !errors.Is(err, bus.ErrConflict) {
 				return err
 			}
 		}
@@ -238,8 +241,9 @@ func (m *rackManager) DeleteNode(ctx context.Context, req *rackmanager.DeleteNod
 	return &rackmanager.DeleteNodeResponse{Response: success("node %s removed", ref.NodeID)}, nil
 }
 
-// deleteNode returns why the node is not removed, "" when it is.
-func (m *rackManager) deleteNode(ctx context.Context, ref node.Ref) (string, error) {
+// deleteNode returns why the node is not removed, "" when it is. It sets asked when
+// it cannot know.
+func (m *rackManager) deleteNode(ctx context.Context, ref node.Ref, asked *bool) (string, error) {
 	rack, rackRev, refusal, err := m.findRack(ctx, ref.RackID)
 	if err != nil || refusal != "" {
 		return refusal, err
@@ -252,6 +256,9 @@ func (m *rackManager) deleteNode(ctx context.Context, ref node.Ref) (string, err
 		return "rack power operation in progress", nil
 	}
 	_, rev, err := m.opts.Conn.Node(ctx, ref)
+	if *asked && errors.Is(err, bus.ErrNotFound) {
+		return "", nil
+	}
 	if ref.NodeID == "" || errors.Is(err, bus.ErrNotFound) {
 		return fmt.Sprintf("node %s not found in rack %s", ref.NodeID, ref.RackID), nil
 	}
@@ -269,6 +276,7 @@ func (m *rackManager) deleteNode(ctx context.Context, ref node.Ref) (string, err
 		}
 	}
 	err = m.opts.Conn.RemoveNode(ctx, rev)
+	*asked = *asked || errors.Is(err, bus.ErrUnavailable)
 	if errors.Is(err, bus.ErrNotFound) {
 		return "", fmt.Errorf("remove node %s: %w", ref, bus.ErrConflict) // it has changed: look again
 	}

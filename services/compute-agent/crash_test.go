@@ -3,6 +3,8 @@
 package computeagent_test
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -116,20 +118,28 @@ func TestOutcomeStaysUnknown(t *testing.T) {
 // does the BMC restart. It must not get a second one.
 func TestAUXCycleThatBeginsLate(t *testing.T) {
 	b := newBench(t, gb300)
-	_, err := b.rack.AddFault(faults.Rule{
-		Selector: faults.Request("POST", "**/NvidiaChassis.AuxPowerReset"), Remaining: 1,
-		Action: faults.Action{Status: &faults.Status{Code: 204, Empty: true}},
-	})
-	require.NoError(t, err)
+	fault := func(rule faults.Rule) {
+		_, err := b.rack.AddFault(rule)
+		require.NoError(t, err)
+	}
+	lastReset := func(at string) {
+		fault(faults.Rule{ID: "reset time", Selector: faults.Resource("/redfish/v1/Managers/BMC_0"), Action: faults.Action{
+			JSONMerge: json.RawMessage(`{"LastResetTime":"` + at + `"}`)}})
+	}
+	lastReset("2026-01-01T00:00:00Z")
+	fault(faults.Rule{Selector: faults.Request("POST", "**/NvidiaChassis.AuxPowerReset"), Remaining: 1,
+		Action: faults.Action{Status: &faults.Status{Code: 204, Empty: true}}})
 	doomed := b.StartDoomed(agent.FailAfterDeviceChange, 2)
 	id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 	<-doomed.Dead()
-	inventories := func() int {
-		return len(b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: "**/FirmwareInventory", Method: "GET"}))
-	}
-	before := inventories()
+	looks := reqlog.Filter{Path: "/redfish/v1/Managers/BMC_0"}
+	before := len(b.rack.Requests(b.tray.ID(), looks))
 	b.Start(func(o *agenttest.AgentOptions) { o.Timing.RestartSettle = agenttest.Patience })
-	require.Eventually(t, func() bool { return inventories() >= before+3 }, agenttest.Patience, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
+	defer cancel()
+	_, err := b.rack.WaitRequests(ctx, b.tray.ID(), looks, before+3)
+	require.NoError(t, err)
+	lastReset("2026-01-01T00:01:00Z")
 	b.tray.Restart()
 	j := b.Await(id)
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)

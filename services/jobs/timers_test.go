@@ -278,6 +278,27 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// TestFailedBatchIsAnnounced creates a batch without any job, as an API does that
+// dies right after.
+func TestFailedBatchIsAnnounced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	id := newID(t)
+	r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
+		s := spec(id, node.Ref{RackID: "r"}, time.Time{})
+		s.Family = ""
+		parent := job.NewParent(s, 0, true)
+		require.Equal(t, job.StateFailed, parent.State)
+		tx.SetCapacity(records+1, rev)
+		tx.CreateRecord(&parent)
+		tx.ArmTimer(bus.TimerReap, id, time.Now().Add(time.Hour))
+		tx.ArmTimer(bus.TimerAdmit, id, time.Now())
+	})
+	r.await("its public changes", func() bool { return len(r.publicEvents()) == 2 })
+	require.Equal(t, job.StateFailed.String(), requireOrdered(t, r.publicEvents())[id.String()])
+}
+
 func TestCutOffAdmissionIsClosed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

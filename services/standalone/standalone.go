@@ -122,6 +122,7 @@ func runTogether(ctx context.Context, env *process.Env, server *broker.Broker, s
 	var wg sync.WaitGroup
 	errs := make([]error, len(services))
 	for i, s := range services {
+		//nolint:contextcheck // a connection lives until it is closed
 		conn, err := connect(env, server, s.role)
 		if err != nil {
 			cancel()

@@ -54,7 +54,7 @@ func start(t *testing.T, dir string) *instance {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	var logs io.Writer = io.Discard
+	logs := io.Discard
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		logs = os.Stderr
 	}

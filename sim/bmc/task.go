@@ -261,6 +261,8 @@ func (d *Device) restartDuring(t *task, restart UpdateRestart, now time.Time) {
 	case RestartActivates:
 		t.plan.immediate, t.plan.restarts = true, false
 		d.endTask(t, ending{state: taskCompleted, status: "OK", percent: 100, flashed: true}, now)
+	case RestartContinues:
+		// The task goes on after the restart.
 	}
 	if restart.LoseTask {
 		d.removeTask(t.id)

@@ -104,9 +104,9 @@ func (s *Set) Refusing(device string) bool {
 func (s *Set) take(match func(*entry) bool) []Rule {
 	s.mu.RLock()
 	// The common case, no rule at all for this request, must not contend.
-	any := slices.ContainsFunc(s.rules, match)
+	hit := slices.ContainsFunc(s.rules, match)
 	s.mu.RUnlock()
-	if !any {
+	if !hit {
 		return nil
 	}
 	s.mu.Lock()

@@ -49,21 +49,21 @@ type chaos struct {
 	busy map[*cluster.Process]bool
 	// until is how long a process that was hit is left alone.
 	until map[*cluster.Process]time.Time
-	did  map[string]int
-	wg   sync.WaitGroup
+	did   map[string]int
+	wg    sync.WaitGroup
 }
 
 func newChaos(t *testing.T, c *cluster.Cluster, seed uint64, brokers int) *chaos {
 	ch := &chaos{
-		t: t, c: c, random: rand.New(rand.NewPCG(seed, 0)), pause: span{150 * time.Millisecond, 700 * time.Millisecond},
+		t: t, c: c, random: rand.New(rand.NewPCG(seed, 0)), pause: span{100 * time.Millisecond, 400 * time.Millisecond},
 		busy: map[*cluster.Process]bool{}, until: map[*cluster.Process]time.Time{}, did: map[string]int{},
 		habits: map[string]habit{
 			// Frozen agents outlive their sessions: their jobs pass to others while they believe to hold them.
-			cluster.RoleComputeAgent:    {6, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
+			cluster.RoleComputeAgent:    {8, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
 			cluster.RolePowerShelfAgent: {2, agentPoints(), span{0, time.Second}, span{time.Second, 7 * time.Second}},
 			cluster.RoleJobs:            {4, jobsPoints(), span{0, time.Second}, span{500 * time.Millisecond, 5 * time.Second}},
 			cluster.RoleAPI:             {4, nil, span{0, time.Second}, span{500 * time.Millisecond, 3 * time.Second}},
-			cluster.RoleBroker:          {1, nil, span{0, 300 * time.Millisecond}, span{200 * time.Millisecond, 1500 * time.Millisecond}},
+			cluster.RoleBroker:          {2, nil, span{0, 300 * time.Millisecond}, span{200 * time.Millisecond, 1500 * time.Millisecond}},
 		},
 	}
 	for _, rack := range c.Racks {

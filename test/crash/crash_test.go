@@ -24,7 +24,7 @@ import (
 
 var (
 	seed     = flag.Uint64("crash.seed", 1, "seed of what happens to which process")
-	updates  = flag.Int("crash.n", 0, "firmware updates to run; 0 is 40 with one broker, 16 with three")
+	updates  = flag.Int("crash.n", 0, "firmware updates to run; 0 is 80 with one broker, 16 with three")
 	replicas = flag.Int("crash.replicas", 0, "run with 1 or 3 brokers only; 0 runs both")
 	storm    = flag.Duration("crash.storm", 0, "how long processes are hit; 0 is 25 s in the short runs, and to the end when -crash.n is given")
 	limit    = flag.Duration("crash.limit", 0, "limit of a run; 0 is 2 minutes and 1 s per update")
@@ -51,7 +51,7 @@ func TestCrash(t *testing.T) {
 			t.Parallel()
 			n := *updates
 			if n == 0 {
-				n = map[int]int{1: 40, 3: 16}[brokers]
+				n = map[int]int{1: 80, 3: 16}[brokers]
 			}
 			newCrash(t, brokers, n).run()
 		})
@@ -262,6 +262,10 @@ func (cr *crash) follow(ctx context.Context, a assignment, version string) {
 	cr.answers = append(cr.answers, answer{a, version, s, d.Version(component)})
 }
 
+// eraseLimit is how long commands of ended jobs are waited for. Those whose fold died before it could erase them stay
+// until they expire.
+const eraseLimit = 5 * time.Second
+
 // settle waits until every process is back, every job has ended and every public event is out.
 func (cr *crash) settle(ctx context.Context) {
 	for _, p := range cr.c.All() {
@@ -269,9 +273,11 @@ func (cr *crash) settle(ctx context.Context) {
 			cr.violated("%v", err)
 		}
 	}
+	erased := time.Now().Add(eraseLimit)
 	for {
 		s, err := cr.c.Snapshot(ctx)
-		if err == nil && len(s.Open()) == 0 && s.Outbox == 0 || ctx.Err() != nil {
+		quiet := err == nil && len(s.Open()) == 0 && s.Outbox == 0
+		if quiet && (s.Commands == 0 || time.Now().After(erased)) || ctx.Err() != nil {
 			return
 		}
 		wait(ctx, pollPause)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
 )
 
 // ErrForeignEvent says that a message of the public stream is not as the
@@ -31,7 +33,7 @@ type Raw struct {
 
 // Open connects to the broker.
 func Open(url string) (*Raw, error) {
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {
 		return nil, fmt.Errorf("open raw connection: %w", err)
 	}
@@ -135,4 +137,23 @@ func (r *Raw) publish(ctx context.Context, e *job.Event, data []byte) error {
 		return fmt.Errorf("publish raw event: %w", err)
 	}
 	return nil
+}
+
+// Commands is how many commands of a family are in the hands of agents, and how
+// many wait.
+func (r *Raw) Commands(ctx context.Context, family node.Family) (unacked int, waiting uint64, err error) {
+	cons, err := r.js.Consumer(ctx, "KV_rb", "agent-"+string(family))
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at commands: %w", err)
+	}
+	return cons.CachedInfo().NumAckPending, cons.CachedInfo().NumPending, nil
+}
+
+// CountReads counts the reads of a job's record from now on.
+func (r *Raw) CountReads(id job.ID, reads *atomic.Int64) error {
+	subject := fmt.Sprintf("$JS.API.DIRECT.GET.KV_rb.$KV.rb.job.%s.%08x", id.Prefix(), id.Index())
+	if _, err := r.nc.Subscribe(subject, func(*nats.Msg) { reads.Add(1) }); err != nil {
+		return fmt.Errorf("count reads: %w", err)
+	}
+	return r.nc.Flush()
 }

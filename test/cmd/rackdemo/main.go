@@ -42,7 +42,7 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		return err
 	}
 	if !keep {
-		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+		defer os.RemoveAll(dir)
 	}
 	out := newScreen(os.Stdout)
 	out.title("Rackbus demo: one rack, 18 compute trays, 8 power shelves (simulated)")

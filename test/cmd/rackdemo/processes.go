@@ -67,11 +67,10 @@ func (p *process) stop() {
 
 func command(ctx context.Context, bin, dir, name string, args ...string) (*process, *os.File, error) {
 	log := filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".log")
-	f, err := os.Create(log) //nolint:gosec // below the demo's own directory
+	f, err := os.Create(log)
 	if err != nil {
 		return nil, nil, err
 	}
-	//nolint:gosec // the programs of this repository
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin, name), args...)
 	// Ctrl-C reaches the demo, which stops its programs in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -221,6 +220,6 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer l.Close() //nolint:errcheck // only its address is wanted
+	defer l.Close()
 	return l.Addr().String(), nil
 }

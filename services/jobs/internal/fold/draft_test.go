@@ -179,6 +179,7 @@ func TestCacheForgetsWhatWasNotUsed(t *testing.T) {
 		c.put(i, known{rev: 1})
 	}
 	for _, i := range id[2:] {
+		c.release()
 		_, ok := c.get(id[0])
 		require.True(t, ok, "what is used stays")
 		c.put(i, known{rev: 1})
@@ -189,4 +190,19 @@ func TestCacheForgetsWhatWasNotUsed(t *testing.T) {
 	_, ok = c.get(id[0])
 	require.False(t, ok)
 	require.LessOrEqual(t, len(c.young)+len(c.old), 4)
+}
+
+func TestCacheKeepsWhatACommitUses(t *testing.T) {
+	c := newCache(2)
+	id := ids(7)
+	for _, i := range id {
+		c.put(i, known{rev: 1})
+	}
+	for _, i := range id {
+		_, ok := c.get(i)
+		require.True(t, ok)
+	}
+	c.release()
+	_, ok := c.get(id[0])
+	require.False(t, ok)
 }

@@ -12,11 +12,27 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
+// announce makes a batch known that had failed when it was created, unless its
+// admission has done so.
+func (h *Handler) announce(ctx context.Context, r *job.Record) error {
+	if r.PublicN > 0 {
+		return nil
+	}
+	return h.Conn.PublishEvent(ctx, &job.Event{
+		Kind: job.EventQueued, ID: r.ID, RackID: r.RackID, Type: r.Type, At: r.CreatedAt,
+	})
+}
+
 // admit closes an admission whose process has died between two chunks. The
 // children that were attached run; the batch says that others were not reached.
 // The fold marks the parent admitted, so that its state follows at once.
 func (h *Handler) admit(ctx context.Context, r job.Record, rev bus.Revision) error {
-	if r.Kind != job.KindParent || r.Admitted {
+	switch {
+	case r.Kind != job.KindParent:
+		return nil
+	case r.State.Terminal():
+		return h.announce(ctx, &r)
+	case r.Admitted:
 		return nil
 	}
 	note, err := h.Conn.Admission(ctx, r.ID)

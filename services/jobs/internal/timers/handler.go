@@ -115,7 +115,7 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 	if err != nil {
 		return err
 	}
-	if r.State.Terminal() {
+	if r.State.Terminal() && t.Kind != bus.TimerAdmit {
 		return nil
 	}
 	now := firedAt(t)

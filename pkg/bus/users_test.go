@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bus
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// Users of the documented configuration.
+const (
+	userAPI        = "api"
+	userJobs       = "jobs"
+	userCompute    = "agent-compute"
+	userPowerShelf = "agent-powershelf"
+	userSubscriber = "subscriber"
+	userOperator   = "operator"
+)
+
+// documentedUsers is the block of docs/running.md with passwords in place of
+// NKEYs: the name of the user is its password.
+func documentedUsers(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/running.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```\n(accounts .*?)```").FindSubmatch(text)
+	require.NotNil(t, block, "docs/running.md has no accounts block")
+	return regexp.MustCompile(`nkey: \$NKEY_\w+`).ReplaceAllStringFunc(string(block[1]), func(nkey string) string {
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(nkey, "nkey: $NKEY_"), "_", "-"))
+		return fmt.Sprintf("user: %q, password: %q", name, name)
+	})
+}
+
+// site is a broker with the documented users.
+type site struct {
+	t    *testing.T
+	host string
+	mu   sync.Mutex
+	log  bytes.Buffer
+}
+
+func startSite(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nats.conf")
+	config := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nmax_payload: 8MB\njetstream { store_dir: %q }\n%s", dir, documentedUsers(t))
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	o, err := server.ProcessConfigFile(file)
+	require.NoError(t, err)
+	o.NoSigs, o.NoLog, o.JetStreamMaxStore = true, true, 1<<50
+	srv, err := server.NewServer(o)
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.True(t, srv.ReadyForConnections(patience))
+	return &site{t: t, host: srv.Addr().String()}
+}
+
+func (s *site) url(user string) string { return "nats://" + user + ":" + user + "@" + s.host }
+
+// Write takes the log of the connections, which has every refusal of the broker.
+func (s *site) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(line)
+}
+
+func (s *site) requireNoRefusal() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.NotContains(s.t, s.log.String(), "ermissions")
+}
+
+func (s *site) connect(user string) *Conn {
+	s.t.Helper()
+	return open(s.t, s.url(user), func(o *Options) {
+		o.Role, o.Logger = user, slog.New(slog.NewTextHandler(s, nil))
+	})
+}
+
+// refused connects as the user and returns what the broker says to do.
+func (s *site) refused(user string, do func(*nats.Conn)) string {
+	s.t.Helper()
+	said := make(chan error, 1)
+	nc, err := nats.Connect(s.url(user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		select {
+		case said <- err:
+		default:
+		}
+	}))
+	require.NoError(s.t, err)
+	defer nc.Close()
+	do(nc)
+	require.NoError(s.t, nc.Flush())
+	select {
+	case err := <-said:
+		return err.Error()
+	case <-time.After(patience):
+		return ""
+	}
+}
+
+// TestEveryRoleWorksWithTheDocumentedRights does with every user what its role
+// does, and nothing of it may be refused.
+func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	api, jobs := s.connect(userAPI), s.connect(userJobs)
+	agents := map[node.Family]*Conn{node.FamilyCompute: s.connect(userCompute), node.FamilyPowerShelf: s.connect(userPowerShelf)}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	require.NoError(t, jobs.Provision(ctx))
+	require.NoError(t, api.Verify(ctx))
+	for _, a := range agents {
+		require.NoError(t, a.Verify(ctx))
+	}
+	s.inventory(ctx, api)
+	s.locks(ctx, api)
+	for family, a := range agents {
+		s.work(ctx, family, api, jobs, a)
+	}
+	s.timers(ctx, jobs)
+	s.subscribe(ctx)
+	s.requireNoRefusal()
+}
+
+func (s *site) inventory(ctx context.Context, api *Conn) {
+	t := s.t
+	at := node.Ref{RackID: "r", NodeID: "n"}
+	target := &rackbusv1.NodeTarget{RackId: at.RackID, NodeId: at.NodeID}
+	require.NoError(t, api.AddNodes(ctx, &rackbusv1.RackRecord{V: 1, RackId: "r"}, Absent, &rackbusv1.NodeRecord{V: 1, Target: target}))
+	nodes, err := api.Nodes(ctx, "r")
+	require.NoError(t, err)
+	require.Len(t, nodes, 1)
+	racks, err := api.Racks(ctx)
+	require.NoError(t, err)
+	require.Len(t, racks, 1)
+	_, rev, err := api.Node(ctx, at)
+	require.NoError(t, err)
+	require.NoError(t, api.RemoveNode(ctx, rev))
+}
+
+func (s *site) locks(ctx context.Context, api *Conn) {
+	t := s.t
+	at := node.Ref{RackID: "r", NodeID: "sync"}
+	held, err := api.HoldSync(ctx, at, &rackbusv1.NodeLock{V: 1, Operation: "power"}, Absent, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, api.ReleaseSync(ctx, at, held))
+	guard, err := api.TakeRackPower(ctx, "r", &rackbusv1.RackPower{V: 1}, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, api.ReleaseRackPower(ctx, guard))
+	_, err = api.Locks(ctx, []node.Ref{at})
+	require.NoError(t, err)
+}
+
+// work takes a job of a family from its admission to its end.
+func (s *site) work(ctx context.Context, family node.Family, api, jobs, agent *Conn) {
+	t := s.t
+	r := s.admit(ctx, api, family)
+	at := node.Ref{RackID: r.RackID, NodeID: r.NodeID}
+	require.NoError(t, api.PublishEvent(ctx, &job.Event{Kind: job.EventQueued, ID: r.ID, RackID: at.RackID, NodeID: at.NodeID, At: time.Now()}))
+
+	session, err := agent.OpenSession(ctx, family, "instance")
+	require.NoError(t, err)
+	alive, err := jobs.FamilyAlive(ctx, family)
+	require.NoError(t, err)
+	require.True(t, alive)
+	woken := make(chan job.ID, 1)
+	require.NoError(t, agent.OnCancel(ctx, family, func(id job.ID) { woken <- id }))
+	s.query(ctx, family, api, agent)
+
+	commands, err := agent.Commands(ctx, family)
+	require.NoError(t, err)
+	var d *Delivery
+	for d == nil {
+		require.NoError(t, commands.Fetch(ctx, 1, func(got *Delivery) { d = got }))
+	}
+	require.Equal(t, r.ID, d.ID)
+	require.NoError(t, d.Working())
+	_, _, err = agent.Record(ctx, r.ID)
+	require.NoError(t, err)
+	_, err = agent.Gone(ctx, r.ID)
+	require.NoError(t, err)
+	_, _, err = agent.Checkpoint(ctx, family, r.ID)
+	require.ErrorIs(t, err, ErrNotFound)
+	cp := &rackbusv1.JobCheckpoint{V: 1, JobId: r.ID.String(), Family: string(family), Owner: session.ID(), Epoch: 1, At: timestamppb.Now()}
+	rev, err := agent.PutCheckpoint(ctx, cp, Absent)
+	require.NoError(t, err)
+	alive, err = agent.SessionAlive(ctx, family, session.ID())
+	require.NoError(t, err)
+	require.True(t, alive)
+
+	_, err = jobs.PutCheckpoint(ctx, cp, rev)
+	require.NoError(t, err)
+	require.NoError(t, jobs.WakeCancel(family, r.ID))
+	require.Equal(t, r.ID, <-woken)
+	s.report(ctx, agent, &r)
+	require.NoError(t, d.Finish(ctx))
+	history, err := api.JobEvents(ctx, r.ID, 100)
+	require.NoError(t, err)
+	require.Len(t, history, 1+reported)
+
+	s.fold(ctx, jobs, &r, d.Revision)
+	require.NoError(t, jobs.FenceSession(ctx, family, session.ID()))
+	<-session.Lost()
+	second, err := agent.OpenSession(ctx, family, "instance")
+	require.NoError(t, err)
+	require.NoError(t, second.Close(ctx))
+	s.watch(ctx, api, r.ID)
+}
+
+// admit writes what an admission writes.
+func (s *site) admit(ctx context.Context, api *Conn, family node.Family) job.Record {
+	t := s.t
+	r := leafRecord(newID(t), "node-"+string(family))
+	r.Family = string(family)
+	at := node.Ref{RackID: r.RackID, NodeID: r.NodeID}
+	records, capacity, err := api.Capacity(ctx)
+	require.NoError(t, err)
+	tx := api.Begin()
+	tx.SetCapacity(records+1, capacity)
+	tx.HoldNode(at, &rackbusv1.NodeLock{V: 1, JobId: r.ID.String()}, Absent)
+	tx.CreateRecord(&r)
+	cmd := &rackbusv1.JobCommand{
+		V: 1, JobId: r.ID.String(), Family: r.Family, Target: &rackbusv1.NodeTarget{RackId: at.RackID, NodeId: at.NodeID},
+	}
+	tx.PutCommand(cmd, time.Hour)
+	tx.ParkCommand(cmd, time.Hour)
+	tx.ArmTimer(TimerDeadline, r.ID, time.Now().Add(time.Hour))
+	tx.PutAdmission(r.ID, &rackbusv1.AdmissionRecord{V: 1})
+	tx.PutIdempotency("key-"+string(family), &rackbusv1.JobIdempotency{V: 1, JobId: r.ID.String()}, time.Hour)
+	_, err = tx.Commit(ctx)
+	require.NoError(t, err)
+	_, err = api.Idempotency(ctx, "key-"+string(family))
+	require.NoError(t, err)
+	require.NoError(t, api.DropIdempotency(ctx, "key-"+string(family)))
+	_, err = api.Records(ctx, []job.ID{r.ID}, 0)
+	require.NoError(t, err)
+	return r
+}
+
+func (s *site) query(ctx context.Context, family node.Family, api, agent *Conn) {
+	t := s.t
+	svc, err := agent.Serve(family, "1.0.0", 1, map[string]RequestHandler{
+		"power_get": func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
+			return &rackbusv1.NodeReply{V: 1, PowerState: "on"}
+		},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, svc.Close()) }()
+	require.NoError(t, agent.nc.Flush())
+	for range 3 {
+		reply, err := api.Request(ctx, family, "power_get", &rackbusv1.NodeRequest{V: 1})
+		require.NoError(t, err)
+		require.Equal(t, "on", reply.GetPowerState())
+	}
+}
+
+// reported is how many events an agent reports at once, enough to be written
+// together.
+const reported = 20
+
+func (s *site) report(ctx context.Context, agent *Conn, r *job.Record) {
+	var wg sync.WaitGroup
+	errs := make([]error, reported)
+	for i := range errs {
+		wg.Go(func() {
+			e := event(r.ID, job.EventProgress, 1, uint64(i+1))
+			e.NodeID = r.NodeID
+			errs[i] = agent.PublishEvent(ctx, e)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(s.t, err)
+	}
+}
+
+// fold commits the end of a job as the jobs service does.
+func (s *site) fold(ctx context.Context, jobs *Conn, r *job.Record, command Revision) {
+	t := s.t
+	p := r.ID.Partition(Partitions)
+	lead, err := jobs.LeadFold(ctx, p, "jobs")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lead.Release(ctx)) }()
+	sequence, cursor, err := jobs.Cursor(ctx, p)
+	require.NoError(t, err)
+	reader, err := jobs.ReadEvents(ctx, p, sequence)
+	require.NoError(t, err)
+	e, err := reader.Take(<-reader.Wait())
+	require.NoError(t, err)
+	reader.Close()
+	at := node.Ref{RackID: r.RackID, NodeID: r.NodeID}
+	lock, err := jobs.Lock(ctx, at)
+	require.NoError(t, err)
+	done := *r
+	done.State, done.FinishedAt = job.StateCompleted, time.Now()
+	tx := jobs.Begin()
+	tx.SealRecord(&done, time.Hour, nil)
+	tx.FreeNode(at, r.ID, lock.Revision)
+	tx.ArmTimer(TimerReap, r.ID, time.Now())
+	tx.PutOutbox(p, e.Sequence, []*rackbusv1.JobTransition{transition(r.ID, 1, rackbusv1.JobState_JOB_STATE_UNSPECIFIED, rackbusv1.JobState_JOB_STATE_COMPLETED)})
+	tx.SetCursor(p, e.Sequence, cursor)
+	_, err = tx.Commit(ctx)
+	require.NoError(t, err)
+	require.NoError(t, jobs.PublishOutbox(ctx, p))
+	require.NoError(t, jobs.EraseCommand(ctx, command))
+	require.NoError(t, jobs.DropParked(ctx, at, r.ID))
+}
+
+// timers handles the retention timers that the folds have armed.
+func (s *site) timers(ctx context.Context, jobs *Conn) {
+	t := s.t
+	fired := make(chan Timer, 10)
+	tctx, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- jobs.HandleTimers(tctx, func(_ context.Context, timer Timer) error { fired <- timer; return nil })
+	}()
+	for range 2 {
+		timer := <-fired
+		require.Equal(t, TimerReap, timer.Kind)
+		records, capacity, err := jobs.Capacity(ctx)
+		require.NoError(t, err)
+		family, err := jobs.CountFamily(ctx, timer.ID)
+		require.NoError(t, err)
+		tx := jobs.Begin()
+		tx.SetCapacity(records-family, capacity)
+		tx.MarkGone(timer.ID)
+		_, err = tx.Commit(ctx)
+		require.NoError(t, err)
+		require.NoError(t, jobs.PurgeFamily(ctx, timer.ID))
+	}
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.NoError(t, jobs.ScanRecords(ctx, 0, func(job.Record) {}))
+}
+
+// watch follows the records until the job's is seen.
+func (s *site) watch(ctx context.Context, api *Conn, id job.ID) {
+	wctx, stop := context.WithCancel(ctx)
+	defer stop()
+	seen := false
+	err := api.WatchRecords(wctx, func(u RecordUpdate) {
+		if u.Record.ID == id {
+			seen = true
+			stop()
+		}
+	})
+	require.ErrorIs(s.t, err, context.Canceled)
+	require.True(s.t, seen)
+	require.NoError(s.t, api.TopLevelRecords(ctx, func(job.Record) {}))
+}
+
+// subscribe reads the public events with the consumer that an operator has made.
+func (s *site) subscribe(ctx context.Context) {
+	t := s.t
+	operator := rawJetStream(t, s.url(userOperator))
+	_, err := operator.CreateConsumer(ctx, streamPublic, jetstream.ConsumerConfig{Durable: "site", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	nc, err := nats.Connect(s.url(userSubscriber), nats.CustomInboxPrefix("_INBOX_subscriber"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("subscriber: %v", err) }))
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	cons, err := js.Consumer(ctx, streamPublic, "site")
+	require.NoError(t, err)
+	for range 2 {
+		m, err := cons.Next()
+		require.NoError(t, err)
+		require.NoError(t, m.DoubleAck(ctx))
+	}
+}
+
+// TestRolesKeepToTheirOwn tries what the documented rights must refuse.
+func TestRolesKeepToTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	require.NoError(t, s.connect(userJobs).Provision(t.Context()))
+	id := newID(t)
+	at := node.Ref{RackID: "r", NodeID: "n"}
+	for user, subjects := range map[string][]string{
+		userCompute: {
+			recordSubject(id), lockSubject(at), cursorSubject(0), subjCapacity,
+			commandSubject(node.FamilyCompute, at), commandSubject(node.FamilyPowerShelf, at), timerSubject(TimerReap, id),
+			checkpointSubject(node.FamilyPowerShelf, id), sessionSubject(node.FamilyPowerShelf, "x"), foldLeaseSubject(0),
+			publicSubject("r", "n", id, "t", "completed"), inventoryNodeSubject(at), cancelSubject(node.FamilyCompute, id),
+			"_INBOX_api.x", "$JS.API.STREAM.DELETE.KV_rb", "$JS.API.STREAM.PURGE.KV_rb", "$JS.API.STREAM.MSG.DELETE.KV_rb",
+			"$JS.API.CONSUMER.CREATE.KV_rb.x", "$JS.API.CONSUMER.MSG.NEXT.KV_rb.agent-powershelf",
+			"$JS.API.DIRECT.GET.KV_rb." + commandSubject(node.FamilyPowerShelf, at),
+		},
+		userSubscriber: {
+			"$JS.API.DIRECT.GET.KV_rb", "$JS.API.DIRECT.GET.KV_rb." + recordSubject(id), "$JS.API.STREAM.MSG.GET.KV_rb",
+			"$JS.API.STREAM.INFO.KV_rb", "$JS.API.CONSUMER.CREATE.KV_rb.x", "$JS.API.CONSUMER.CREATE.RACKBUS_EVENTS.x",
+			recordSubject(id), commandSubject(node.FamilyCompute, at), eventSubject(0, "r", "n", id, "finished"),
+		},
+		userAPI: {cursorSubject(0), foldLeaseSubject(0), outboxSubject(0, 1), publicSubject("r", "n", id, "t", "completed"),
+			"$JS.API.STREAM.DELETE.KV_rb", "$JS.API.STREAM.CREATE.X"},
+		userJobs: {"$JS.API.STREAM.DELETE.KV_rb", inventoryNodeSubject(at), requestSubject(node.FamilyCompute, "power_set")},
+	} {
+		for _, subject := range subjects {
+			said := s.refused(user, func(nc *nats.Conn) { require.NoError(t, nc.Publish(subject, []byte("x"))) })
+			require.Contains(t, strings.ToLower(said), "permissions violation for publish", "%s publishes %s", user, subject)
+		}
+	}
+	for user, subjects := range map[string][]string{
+		userCompute:    {"$KV.rb.>", "rb.cmd.>", "rb.req.powershelf.>", "_INBOX_api.>", "rb.evt.v1.>"},
+		userSubscriber: {">", "$KV.rb.>", "rb.cmd.>", "_INBOX_api.>", "rackbus.events.>"},
+	} {
+		for _, subject := range subjects {
+			said := s.refused(user, func(nc *nats.Conn) {
+				_, err := nc.SubscribeSync(subject)
+				require.NoError(t, err)
+			})
+			require.Contains(t, strings.ToLower(said), "permissions violation for subscription", "%s subscribes to %s", user, subject)
+		}
+	}
+
+	// The same through the package: nothing is written.
+	agent, operator := s.connect(userCompute), s.connect(userOperator)
+	r := leafRecord(id, "n")
+	tx := agent.Begin()
+	tx.CreateRecord(&r)
+	_, err := tx.Commit(t.Context())
+	require.Error(t, err)
+	_, _, err = operator.Record(t.Context(), id)
+	require.ErrorIs(t, err, ErrNotFound)
+}
