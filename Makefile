@@ -39,9 +39,10 @@ bench: build ## measure throughput and latency on this machine
 	go run ./test/cmd/rackbench
 
 .PHONY: crash
-crash: ## kill processes at random and check every job (SEED=, N= optional)
+crash: N ?= 300
+crash: ## kill processes at random under N updates (300) and check every job (SEED= optional)
 	go test ./test/crash -run TestCrash -count=1 -timeout=0 -v \
-		-args $(if $(SEED),-crash.seed=$(SEED)) $(if $(N),-crash.n=$(N))
+		-args -crash.n=$(N) $(if $(SEED),-crash.seed=$(SEED))
 
 .PHONY: clean
 clean: ## remove what was built

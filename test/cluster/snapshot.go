@@ -62,49 +62,51 @@ type Stored struct {
 	Data    []byte
 }
 
+// readBatch is how many messages are asked for at a time.
+const readBatch = 500
+
 // ReadStream returns the messages of a stream: of each subject the last one, or all.
-func ReadStream(ctx context.Context, nc *nats.Conn, stream string, policy jetstream.DeliverPolicy) ([]Stored, error) {
+func ReadStream(ctx context.Context, nc *nats.Conn, stream string, policy jetstream.DeliverPolicy) (out []Stored, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read stream %s: %w", stream, err)
+		}
+	}()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		return nil, err
 	}
-	config := jetstream.OrderedConsumerConfig{DeliverPolicy: policy}
+	config := jetstream.ConsumerConfig{
+		DeliverPolicy: policy, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
+	}
 	if policy == jetstream.DeliverLastPerSubjectPolicy {
-		config.FilterSubjects = []string{">"}
+		config.FilterSubject = ">"
 	}
-	consumer, err := js.OrderedConsumer(ctx, stream, config)
+	consumer, err := js.CreateConsumer(ctx, stream, config)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		return nil, err
 	}
-	info, err := consumer.Info(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
-	}
-	if info.NumPending == 0 {
-		return nil, nil
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
-	}
-	defer messages.Stop()
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
-	var out []Stored
-	for {
-		m, err := messages.Next()
+	defer func() {
+		err = errors.Join(err, js.DeleteConsumer(context.WithoutCancel(ctx), stream, consumer.CachedInfo().Name))
+	}()
+	// Messages that were there at first may be erased meanwhile, so the end is where nothing comes any more.
+	for ctx.Err() == nil {
+		batch, err := consumer.FetchNoWait(readBatch)
 		if err != nil {
-			return nil, fmt.Errorf("read stream %s: %w", stream, errors.Join(err, context.Cause(ctx)))
+			return nil, err
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		before := len(out)
+		for m := range batch.Messages() {
+			out = append(out, Stored{m.Subject(), m.Headers(), m.Data()})
 		}
-		out = append(out, Stored{m.Subject(), m.Headers(), m.Data()})
-		if meta.NumPending == 0 {
+		if err := batch.Error(); err != nil {
+			return nil, err
+		}
+		if len(out) == before {
 			return out, nil
 		}
 	}
+	return nil, context.Cause(ctx)
 }
 
 // Snapshot reads the state stream.
