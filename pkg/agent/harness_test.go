@@ -120,7 +120,7 @@ func (s *site) start(name string, handlers map[job.Type]agent.Handler, change fu
 	s.t.Helper()
 	p := &process{s: s, conn: s.connect("agent-" + name), reg: prometheus.NewRegistry(), done: make(chan error, 1)}
 	o := agent.Options{
-		Conn: p.conn, Family: family, Instance: name, Opener: s.opener, Handlers: handlers, MaxInFlight: 200,
+		Conn: p.conn, Family: family, Instance: name, Opener: s.opener, Handlers: handlers, MaxInFlight: 200, MaxStuck: 3,
 		DrainTimeout: 10 * time.Second, CutTimeout: 5 * time.Second, ProgressInterval: 50 * time.Millisecond,
 		ParentPause: 20 * time.Millisecond, Registerer: p.reg, Logger: slog.New(slog.DiscardHandler),
 	}

@@ -22,7 +22,7 @@ import (
 const (
 	DefaultMaxInFlight      = 10_000
 	DefaultMaxQueries       = 1_024
-	DefaultMaxStuck         = 3
+	DefaultMaxStuck         = 8
 	DefaultDrainTimeout     = 30 * time.Second
 	DefaultCutTimeout       = 10 * time.Second
 	DefaultReleaseTimeout   = 5 * time.Second
@@ -67,8 +67,10 @@ type Options struct {
 	MaxInFlight int
 	// MaxQueries bounds the queries worked on at a time.
 	MaxQueries int
-	// MaxStuck is after how many owners that died without any progress a job is
-	// given up.
+	// MaxStuck is after how many owners in a row that died without any progress
+	// of the job it is given up. A process that dies takes all its jobs along, so
+	// a low number would end innocent ones while agents restart in quick
+	// succession.
 	MaxStuck uint32
 	// DrainTimeout bounds a graceful stop. What has not ended by then is cut.
 	DrainTimeout time.Duration

@@ -144,6 +144,18 @@ func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
 	s.requireNoRefusal()
 }
 
+// receive takes the next value, or fails when ctx ends before.
+func receive[T any](ctx context.Context, t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-ctx.Done():
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
 func (s *site) inventory(ctx context.Context, api *Conn) {
 	t := s.t
 	at := node.Ref{RackID: "r", NodeID: "n"}
@@ -213,7 +225,7 @@ func (s *site) work(ctx context.Context, family node.Family, api, jobs, agent *C
 	_, err = jobs.PutCheckpoint(ctx, cp, rev)
 	require.NoError(t, err)
 	require.NoError(t, jobs.WakeCancel(family, r.ID))
-	require.Equal(t, r.ID, <-woken)
+	require.Equal(t, r.ID, receive(ctx, t, woken))
 	s.report(ctx, agent, &r)
 	require.NoError(t, d.Finish(ctx))
 	history, err := api.JobEvents(ctx, r.ID, 100)
@@ -222,7 +234,7 @@ func (s *site) work(ctx context.Context, family node.Family, api, jobs, agent *C
 
 	s.fold(ctx, jobs, &r, d.Revision)
 	require.NoError(t, jobs.FenceSession(ctx, family, session.ID()))
-	<-session.Lost()
+	receive(ctx, t, session.Lost())
 	second, err := agent.OpenSession(ctx, family, "instance")
 	require.NoError(t, err)
 	require.NoError(t, second.Close(ctx))
@@ -307,7 +319,7 @@ func (s *site) fold(ctx context.Context, jobs *Conn, r *job.Record, command Revi
 	require.NoError(t, err)
 	reader, err := jobs.ReadEvents(ctx, p, sequence)
 	require.NoError(t, err)
-	e, err := reader.Take(<-reader.Wait())
+	e, err := reader.Take(receive(ctx, t, reader.Wait()))
 	require.NoError(t, err)
 	reader.Close()
 	at := node.Ref{RackID: r.RackID, NodeID: r.NodeID}
@@ -338,7 +350,7 @@ func (s *site) timers(ctx context.Context, jobs *Conn) {
 		done <- jobs.HandleTimers(tctx, func(_ context.Context, timer Timer) error { fired <- timer; return nil })
 	}()
 	for range 2 {
-		timer := <-fired
+		timer := receive(ctx, t, fired)
 		require.Equal(t, TimerReap, timer.Kind)
 		records, capacity, err := jobs.Capacity(ctx)
 		require.NoError(t, err)

@@ -58,6 +58,7 @@ func Default() *Config {
 		Agent: Agent{
 			MaxInFlight:    10_000,
 			MaxUploads:     64,
+			MaxStuck:       8,
 			MaxConnections: 1024,
 			DrainTimeout:   30 * time.Second,
 			Families:       families,

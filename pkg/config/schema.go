@@ -165,6 +165,8 @@ type Agent struct {
 	MaxUploads int `koanf:"max_uploads"`
 	// Devices that are read at length for their updates at the same time. Polls of tasks are not counted.
 	MaxConnections int `koanf:"max_connections"`
+	// Agents in a row that may die over a job without any progress of it before it is given up.
+	MaxStuck int `koanf:"max_stuck"`
 	// How long jobs may reach their next step after SIGTERM before they are handed back.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
 	// Families a standalone process runs agents for.

@@ -38,7 +38,7 @@ func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Dev
 	a, err := agent.New(agent.Options{
 		Conn: conn, Family: family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
 		Handlers: devices.Handlers(), Queries: devices.Queries(),
-		MaxInFlight: cfg.Agent.MaxInFlight, DrainTimeout: cfg.Agent.DrainTimeout,
+		MaxInFlight: cfg.Agent.MaxInFlight, MaxStuck: uint32(cfg.Agent.MaxStuck), DrainTimeout: cfg.Agent.DrainTimeout,
 		ProgressInterval: cfg.BusTiming().ProgressInterval,
 		Failpoints:       points,
 		Registerer:       env.Registry, Logger: env.Log,
