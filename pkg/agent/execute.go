@@ -295,7 +295,11 @@ func (a *Agent) report(ctx context.Context, t *Task) {
 	if e.State != job.StateCompleted {
 		level = slog.LevelWarn
 	}
-	t.log.Log(ctx, level, "job finished", "state", e.State.String(), "description", e.Description, "epoch", e.Epoch)
+	description := e.Description
+	if description == "" && e.Failure != nil {
+		description = e.Failure.Message
+	}
+	t.log.Log(ctx, level, "job finished", "state", e.State.String(), "description", description, "epoch", e.Epoch)
 	if err := t.Failpoint(FailBeforeAck); err != nil {
 		return
 	}

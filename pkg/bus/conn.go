@@ -178,7 +178,11 @@ func (c *Conn) natsOptions() ([]nats.Option, error) {
 
 func (c *Conn) onConnect(nc *nats.Conn) {
 	c.checkServer(nc)
-	c.log.Info("bus connected", "url", nc.ConnectedUrlRedacted(), "server_version", nc.ConnectedServerVersion())
+	url := nc.ConnectedUrlRedacted()
+	if c.opts.InProcess != nil {
+		url = "in process" // the client library invents one
+	}
+	c.log.Info("bus connected", "url", url, "server_version", nc.ConnectedServerVersion())
 }
 
 // checkServer remembers whether the connected broker is recent enough.

@@ -124,6 +124,8 @@ const (
 	TimerReap TimerKind = "reap"
 	// TimerCancel drives a cancellation until the worker has confirmed it.
 	TimerCancel TimerKind = "cancel"
+	// TimerCleanup removes what a top-level job that has ended leaves behind.
+	TimerCleanup TimerKind = "cleanup"
 )
 
 // Subjects of the state stream.

@@ -25,6 +25,9 @@ type Spec struct {
 	Visible bool
 	// WaitsFor is the job that holds the node, when this one is parked behind it.
 	WaitsFor ID
+	// Cleanup are the directories to remove once the job has ended; see
+	// CheckCleanup. Children have none: their directories are used by others.
+	Cleanup []string
 }
 
 // NewLeaf returns the record of a queued top-level job on one node.
@@ -33,7 +36,7 @@ func NewLeaf(s Spec) Record { return newRecord(KindLeaf, s) }
 // NewChild returns the record of a queued job on one node, the index-th child
 // (counted from 1) of the top-level job parent. s.ID is not used.
 func NewChild(parent ID, index uint32, s Spec) Record {
-	s.ID = parent.Child(index)
+	s.ID, s.Cleanup = parent.Child(index), nil
 	return newRecord(KindLeaf, s)
 }
 
@@ -63,7 +66,7 @@ func NewCoordinator(s Spec, holds []ID) Record {
 // NewHold returns the record of a job that keeps a node reserved for coordinator,
 // as its index-th child (counted from 1). s.ID is not used.
 func NewHold(coordinator ID, index uint32, s Spec) Record {
-	s.ID = coordinator.Child(index)
+	s.ID, s.Cleanup = coordinator.Child(index), nil
 	return newRecord(KindHold, s)
 }
 
@@ -90,7 +93,7 @@ func newRecord(k Kind, s Spec) Record {
 		RackID: s.RackID, NodeID: s.NodeID, Family: s.Family,
 		State: initialState(k), Description: initialText(k, s.Type),
 		CreatedAt: created, UpdatedAt: created, Deadline: stamp(s.Deadline),
-		Visible: s.Visible,
+		Visible: s.Visible, Cleanup: s.Cleanup,
 	}
 	if r.State == StateRunning {
 		r.StartedAt = created

@@ -71,6 +71,7 @@ func RecordToProto(r Record) *rackbusv1.JobRecord {
 		FinishedAt: timestamp(r.FinishedAt), Deadline: timestamp(r.Deadline), Cancel: CancelToProto(r.Cancel),
 		PublicN: r.PublicN, Visible: r.Visible, Total: r.Total, Admitted: r.Admitted, Children: r.Children,
 		Counts: CountsToProto(r.Counts), Holds: idTexts(r.Holds), WaitsFor: idText(r.WaitsFor),
+		Cleanup: cleanupToProto(r.Cleanup),
 	}
 }
 
@@ -89,7 +90,7 @@ func RecordFromProto(m *rackbusv1.JobRecord) (Record, error) {
 		FinishedAt: instant(m.GetFinishedAt()), Deadline: instant(m.GetDeadline()), Cancel: d.cancel(m.GetCancel()),
 		PublicN: m.GetPublicN(), Visible: m.GetVisible(), Total: m.GetTotal(), Admitted: m.GetAdmitted(),
 		Children: d.children(m.GetChildren()), Counts: countsFromProto(m.GetCounts()),
-		WaitsFor: d.optionalID(m.GetWaitsFor()),
+		WaitsFor: d.optionalID(m.GetWaitsFor()), Cleanup: m.GetCleanup().GetDirectories(),
 	}
 	for _, hold := range m.GetHolds() {
 		r.Holds = append(r.Holds, d.id(hold))
@@ -216,6 +217,17 @@ func countsFromProto(m *rackbusv1.JobCounts) Counts {
 		Cancelled: m.GetCancelled(), Terminated: m.GetTerminated(), Superseded: m.GetSuperseded(),
 		TimedOut: m.GetTimedOut(), AlreadyUpToDate: m.GetAlreadyUpToDate(),
 	}
+}
+
+func cleanupToProto(directories []string) *rackbusv1.JobCleanup {
+	if len(directories) == 0 {
+		return nil
+	}
+	m := &rackbusv1.JobCleanup{Directories: make([]string, len(directories))}
+	for i, d := range directories {
+		m.Directories[i] = text(d)
+	}
+	return m
 }
 
 // TransitionToProto returns the public form of a transition of r. The failure is

@@ -86,6 +86,9 @@ func genRecord(t *rapid.T) Record {
 	for range rapid.IntRange(0, 3).Draw(t, "holds") {
 		r.Holds = append(r.Holds, genID(t, "hold"))
 	}
+	for range rapid.IntRange(0, 3).Draw(t, "cleanup") {
+		r.Cleanup = append(r.Cleanup, text("directory"))
+	}
 	if rapid.Bool().Draw(t, "waits") {
 		r.WaitsFor = genID(t, "waits for")
 	}
@@ -143,6 +146,7 @@ func TestEveryFieldIsCarried(t *testing.T) {
 		Description: "x", Percent: 1, Failure: f, ResultJSON: "x", Stages: s, Attempt: 1, Agent: "x", Epoch: 1, EventN: 1,
 		CreatedAt: t0, StartedAt: t0, UpdatedAt: t0, FinishedAt: t0, Deadline: t0, Cancel: c, PublicN: 1, Visible: true,
 		Total: 1, Admitted: true, Children: ChildStates{4}, Counts: Counts{1, 1, 1, 1, 1, 1, 1, 1, 1}, Holds: []ID{id}, WaitsFor: id,
+		Cleanup: []string{"x"},
 	}
 	e := Event{
 		Kind: EventFinished, ID: id, RackID: "x", NodeID: "x", Type: "x", Family: "x", Epoch: 1, N: 1, Attempt: 1, Agent: "x",

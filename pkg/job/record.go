@@ -184,6 +184,9 @@ type Record struct {
 	Holds []ID
 	// WaitsFor is the job that holds the node while this one is parked.
 	WaitsFor ID
+	// Cleanup are the directories to remove once a top-level job has ended; see
+	// CheckCleanup.
+	Cleanup []string
 }
 
 // Exists reports whether the record is one of a job, and not the zero Record.

@@ -38,6 +38,9 @@ type Options struct {
 	// Retention is how long a job family can be read after its top-level job has
 	// ended (terminal_job_ttl); default 24 h.
 	Retention time.Duration
+	// FirmwareDir is the directory below which ended jobs have directories
+	// removed. Replicas must share it. While it is empty, nothing is removed.
+	FirmwareDir string
 	// Limits of ending jobs; default DefaultLimits.
 	Limits Limits
 

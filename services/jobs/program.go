@@ -40,6 +40,7 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
 	}
 	s, err := New(Options{
 		Conn: conn, Instance: env.Instance, Retention: env.Config.TerminalJobTTL(),
+		FirmwareDir:    env.Config.Workflows.FirmwareDir,
 		CommitInterval: env.Config.BusTiming().FoldCommitInterval,
 		ParkedLife:     env.Config.Jobs.ParkedDeadline + commandMargin,
 		Logger:         env.Log, Registerer: env.Registry, Failpoints: points,

@@ -52,7 +52,8 @@ func (s *Service) Run(ctx context.Context) error {
 		wg.Go(func() { s.lead(ctx, p) })
 	}
 	handler := &timers.Handler{
-		Conn: s.o.Conn, Limits: s.o.Limits, Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
+		Conn: s.o.Conn, Limits: s.o.Limits, FirmwareDir: s.o.FirmwareDir, Retention: s.o.Retention,
+		Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
 	}
 	wg.Go(func() { handler.Run(ctx) })
 	wg.Wait()

@@ -35,6 +35,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return process.Main(Program(), args[1:], stdout, stderr)
 	case command == "keys init":
 		return keysInit(args[2:], stdout, stderr)
+	case args[0] == "keys" && len(args) == 2 && (args[1] == "--help" || args[1] == "-h"):
+		return keysInit(args[1:], stdout, stderr)
 	case args[0] == "version", args[0] == "--version":
 		fmt.Fprintln(stdout, telemetry.Version())
 		return process.ExitOK

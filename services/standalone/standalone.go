@@ -82,6 +82,11 @@ func Run(ctx context.Context, env *process.Env) error {
 	if err := ensureKeys(env.Config); err != nil {
 		return err
 	}
+	lock, err := lockData(env.Config.Standalone.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
 	server, err := startBroker(env)
 	if err != nil {
 		return err

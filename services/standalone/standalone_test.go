@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,20 @@ func TestServeKeepsItsStateAcrossRestarts(t *testing.T) {
 	requireAbsent(t, filepath.Join(dir, "data"), "pl4nted-secret")
 }
 
+func TestServeRefusesADirectoryInUse(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, dir)
+	second := []string{
+		"serve", "--data", filepath.Join(dir, "data"), "--grpc", free(t), "--metrics", free(t),
+		"--set", "workflows.firmware_dir=" + t.TempDir(),
+	}
+	var out strings.Builder
+	require.Equal(t, process.ExitFault, standalone.Main(second, &out, &out), out.String())
+	require.Contains(t, out.String(), "is used by another rackbus serve (process "+strconv.Itoa(os.Getpid())+")")
+	first.stop()
+	start(t, dir).stop()
+}
+
 // requireAbsent searches every file below dir.
 func requireAbsent(t *testing.T, dir, text string) {
 	t.Helper()
@@ -187,6 +202,7 @@ func TestCommandLine(t *testing.T) {
 		{"plaintext with one switch", []string{"serve", "--insecure", "--data", dir}, process.ExitUsage, "RACKBUS_ALLOW_INSECURE"},
 		{"bad address", []string{"serve", "--data", dir, "--grpc", "8801"}, process.ExitOK, "port"},
 		{"unknown key", []string{"serve", "--data", dir, "--set", "workflow.firmware_dir=x"}, process.ExitUsage, "workflow.firmware_dir"},
+		{"keys help", []string{"keys", "--help"}, process.ExitOK, "-out"},
 		{"keys without directory", []string{"keys", "init"}, process.ExitUsage, "--out DIR"},
 		{"keys", []string{"keys", "init", "--out", keys}, process.ExitOK, "Keys made"},
 		{"keys again", []string{"keys", "init", "--out", keys}, process.ExitFault, "nothing was replaced"},

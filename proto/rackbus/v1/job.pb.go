@@ -673,6 +673,54 @@ func (x *JobCancel) GetRequestedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// JobCleanup is what is removed once a top-level job, with all its children, has
+// ended.
+type JobCleanup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Directories below the firmware directory, as relative slash-separated paths
+	// without "." and ".." elements. They are removed with all they contain.
+	Directories   []string `protobuf:"bytes,1,rep,name=directories,proto3" json:"directories,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobCleanup) Reset() {
+	*x = JobCleanup{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobCleanup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobCleanup) ProtoMessage() {}
+
+func (x *JobCleanup) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobCleanup.ProtoReflect.Descriptor instead.
+func (*JobCleanup) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *JobCleanup) GetDirectories() []string {
+	if x != nil {
+		return x.Directories
+	}
+	return nil
+}
+
 // JobCounts is how many children of a parent are in which state.
 type JobCounts struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -692,7 +740,7 @@ type JobCounts struct {
 
 func (x *JobCounts) Reset() {
 	*x = JobCounts{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[4]
+	mi := &file_rackbus_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +752,7 @@ func (x *JobCounts) String() string {
 func (*JobCounts) ProtoMessage() {}
 
 func (x *JobCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[4]
+	mi := &file_rackbus_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +765,7 @@ func (x *JobCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCounts.ProtoReflect.Descriptor instead.
 func (*JobCounts) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobCounts) GetQueued() uint32 {
@@ -830,14 +878,16 @@ type JobRecord struct {
 	// Coordinators: jobs that keep nodes reserved for it.
 	Holds []string `protobuf:"bytes,32,rep,name=holds,proto3" json:"holds,omitempty"`
 	// Why it waits, for a parked job: the job that holds its node.
-	WaitsFor      string `protobuf:"bytes,33,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	WaitsFor string `protobuf:"bytes,33,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// Top-level jobs: what is removed once the job has ended.
+	Cleanup       *JobCleanup `protobuf:"bytes,34,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[5]
+	mi := &file_rackbus_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +899,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[5]
+	mi := &file_rackbus_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +912,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRecord) GetV() uint32 {
@@ -1096,6 +1146,13 @@ func (x *JobRecord) GetWaitsFor() string {
 	return ""
 }
 
+func (x *JobRecord) GetCleanup() *JobCleanup {
+	if x != nil {
+		return x.Cleanup
+	}
+	return nil
+}
+
 // AdmissionRecord keeps the nodes of a batch that got no child, for GetJob and
 // for a retry with the same idempotency key.
 type AdmissionRecord struct {
@@ -1108,7 +1165,7 @@ type AdmissionRecord struct {
 
 func (x *AdmissionRecord) Reset() {
 	*x = AdmissionRecord{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[6]
+	mi := &file_rackbus_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1177,7 @@ func (x *AdmissionRecord) String() string {
 func (*AdmissionRecord) ProtoMessage() {}
 
 func (x *AdmissionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[6]
+	mi := &file_rackbus_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1190,7 @@ func (x *AdmissionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmissionRecord.ProtoReflect.Descriptor instead.
 func (*AdmissionRecord) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AdmissionRecord) GetV() uint32 {
@@ -1164,7 +1221,7 @@ type RefusedNode struct {
 
 func (x *RefusedNode) Reset() {
 	*x = RefusedNode{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	mi := &file_rackbus_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1233,7 @@ func (x *RefusedNode) String() string {
 func (*RefusedNode) ProtoMessage() {}
 
 func (x *RefusedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	mi := &file_rackbus_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1246,7 @@ func (x *RefusedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedNode.ProtoReflect.Descriptor instead.
 func (*RefusedNode) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RefusedNode) GetRackId() string {
@@ -1241,7 +1298,7 @@ type NodeLock struct {
 
 func (x *NodeLock) Reset() {
 	*x = NodeLock{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	mi := &file_rackbus_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1310,7 @@ func (x *NodeLock) String() string {
 func (*NodeLock) ProtoMessage() {}
 
 func (x *NodeLock) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	mi := &file_rackbus_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1323,7 @@ func (x *NodeLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLock.ProtoReflect.Descriptor instead.
 func (*NodeLock) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeLock) GetV() uint32 {
@@ -1336,7 +1393,7 @@ type JobCapacity struct {
 
 func (x *JobCapacity) Reset() {
 	*x = JobCapacity{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	mi := &file_rackbus_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1405,7 @@ func (x *JobCapacity) String() string {
 func (*JobCapacity) ProtoMessage() {}
 
 func (x *JobCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	mi := &file_rackbus_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1418,7 @@ func (x *JobCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCapacity.ProtoReflect.Descriptor instead.
 func (*JobCapacity) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JobCapacity) GetV() uint32 {
@@ -1389,7 +1446,7 @@ type FoldCursor struct {
 
 func (x *FoldCursor) Reset() {
 	*x = FoldCursor{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	mi := &file_rackbus_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1458,7 @@ func (x *FoldCursor) String() string {
 func (*FoldCursor) ProtoMessage() {}
 
 func (x *FoldCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	mi := &file_rackbus_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1471,7 @@ func (x *FoldCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoldCursor.ProtoReflect.Descriptor instead.
 func (*FoldCursor) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FoldCursor) GetV() uint32 {
@@ -1443,7 +1500,7 @@ type JobIdempotency struct {
 
 func (x *JobIdempotency) Reset() {
 	*x = JobIdempotency{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	mi := &file_rackbus_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1512,7 @@ func (x *JobIdempotency) String() string {
 func (*JobIdempotency) ProtoMessage() {}
 
 func (x *JobIdempotency) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	mi := &file_rackbus_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1525,7 @@ func (x *JobIdempotency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobIdempotency.ProtoReflect.Descriptor instead.
 func (*JobIdempotency) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JobIdempotency) GetV() uint32 {
@@ -1505,7 +1562,7 @@ type RackPower struct {
 
 func (x *RackPower) Reset() {
 	*x = RackPower{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	mi := &file_rackbus_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1574,7 @@ func (x *RackPower) String() string {
 func (*RackPower) ProtoMessage() {}
 
 func (x *RackPower) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	mi := &file_rackbus_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1587,7 @@ func (x *RackPower) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RackPower.ProtoReflect.Descriptor instead.
 func (*RackPower) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RackPower) GetV() uint32 {
@@ -1597,7 +1654,10 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x04mode\x18\x01 \x01(\x0e2\x16.rackbus.v1.CancelModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
 	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy\x12=\n" +
-	"\frequested_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestedAt\"\x9b\x02\n" +
+	"\frequested_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestedAt\".\n" +
+	"\n" +
+	"JobCleanup\x12 \n" +
+	"\vdirectories\x18\x01 \x03(\tR\vdirectories\"\x9b\x02\n" +
 	"\tJobCounts\x12\x16\n" +
 	"\x06queued\x18\x01 \x01(\rR\x06queued\x12\x18\n" +
 	"\arunning\x18\x02 \x01(\rR\arunning\x12\x1c\n" +
@@ -1611,7 +1671,7 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"superseded\x18\a \x01(\rR\n" +
 	"superseded\x12\x1b\n" +
 	"\ttimed_out\x18\b \x01(\rR\btimedOut\x12+\n" +
-	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xf1\b\n" +
+	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xa3\t\n" +
 	"\tJobRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\"\n" +
@@ -1651,7 +1711,8 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\bchildren\x18\x1e \x01(\fR\bchildren\x12-\n" +
 	"\x06counts\x18\x1f \x01(\v2\x15.rackbus.v1.JobCountsR\x06counts\x12\x14\n" +
 	"\x05holds\x18  \x03(\tR\x05holds\x12\x1b\n" +
-	"\twaits_for\x18! \x01(\tR\bwaitsFor\"R\n" +
+	"\twaits_for\x18! \x01(\tR\bwaitsFor\x120\n" +
+	"\acleanup\x18\" \x01(\v2\x16.rackbus.v1.JobCleanupR\acleanup\"R\n" +
 	"\x0fAdmissionRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x121\n" +
 	"\arefused\x18\x02 \x03(\v2\x17.rackbus.v1.RefusedNodeR\arefused\"o\n" +
@@ -1745,7 +1806,7 @@ func file_rackbus_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_rackbus_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rackbus.v1.JobState
 	(JobKind)(0),                  // 1: rackbus.v1.JobKind
@@ -1756,45 +1817,47 @@ var file_rackbus_v1_job_proto_goTypes = []any{
 	(*DeviceAnswer)(nil),          // 6: rackbus.v1.DeviceAnswer
 	(*JobStage)(nil),              // 7: rackbus.v1.JobStage
 	(*JobCancel)(nil),             // 8: rackbus.v1.JobCancel
-	(*JobCounts)(nil),             // 9: rackbus.v1.JobCounts
-	(*JobRecord)(nil),             // 10: rackbus.v1.JobRecord
-	(*AdmissionRecord)(nil),       // 11: rackbus.v1.AdmissionRecord
-	(*RefusedNode)(nil),           // 12: rackbus.v1.RefusedNode
-	(*NodeLock)(nil),              // 13: rackbus.v1.NodeLock
-	(*JobCapacity)(nil),           // 14: rackbus.v1.JobCapacity
-	(*FoldCursor)(nil),            // 15: rackbus.v1.FoldCursor
-	(*JobIdempotency)(nil),        // 16: rackbus.v1.JobIdempotency
-	(*RackPower)(nil),             // 17: rackbus.v1.RackPower
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*JobCleanup)(nil),            // 9: rackbus.v1.JobCleanup
+	(*JobCounts)(nil),             // 10: rackbus.v1.JobCounts
+	(*JobRecord)(nil),             // 11: rackbus.v1.JobRecord
+	(*AdmissionRecord)(nil),       // 12: rackbus.v1.AdmissionRecord
+	(*RefusedNode)(nil),           // 13: rackbus.v1.RefusedNode
+	(*NodeLock)(nil),              // 14: rackbus.v1.NodeLock
+	(*JobCapacity)(nil),           // 15: rackbus.v1.JobCapacity
+	(*FoldCursor)(nil),            // 16: rackbus.v1.FoldCursor
+	(*JobIdempotency)(nil),        // 17: rackbus.v1.JobIdempotency
+	(*RackPower)(nil),             // 18: rackbus.v1.RackPower
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_rackbus_v1_job_proto_depIdxs = []int32{
 	2,  // 0: rackbus.v1.JobFailure.code:type_name -> rackbus.v1.JobErrorCode
 	6,  // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
 	4,  // 2: rackbus.v1.JobStage.status:type_name -> rackbus.v1.StageStatus
-	18, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
-	18, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
+	19, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
+	19, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
 	3,  // 5: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
-	18, // 6: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
+	19, // 6: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
 	1,  // 7: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
 	0,  // 8: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
 	5,  // 9: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
 	7,  // 10: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
-	18, // 11: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
-	18, // 12: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
-	18, // 13: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
-	18, // 14: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
-	18, // 15: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
+	19, // 11: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
+	19, // 12: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
+	19, // 13: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
+	19, // 14: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
+	19, // 15: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
 	8,  // 16: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
-	9,  // 17: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
-	12, // 18: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
-	18, // 19: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
-	18, // 20: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
-	18, // 21: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	10, // 17: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
+	9,  // 18: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
+	13, // 19: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
+	19, // 20: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
+	19, // 21: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
+	19, // 22: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_job_proto_init() }
@@ -1808,7 +1871,7 @@ func file_rackbus_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_job_proto_rawDesc), len(file_rackbus_v1_job_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

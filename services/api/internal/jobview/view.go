@@ -20,7 +20,7 @@ var (
 	// known any more.
 	ErrTokenTooOld = errors.New("the resume token is too old; start again without one")
 	// ErrBadToken says that a token was not made here.
-	ErrBadToken = errors.New("not a token of this service")
+	ErrBadToken = errors.New("the token is not one of this service; start again without one")
 	// ErrSlow says that a watcher did not take its changes in time. It can resume.
 	ErrSlow = errors.New("changes were not taken in time; resume with the last token")
 )

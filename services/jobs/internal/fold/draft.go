@@ -181,10 +181,13 @@ func (d *draft) put(after job.Record, c job.Change) {
 // timers is how many timers the change arms.
 func (ch *change) timers() int {
 	if ch.after.State.Terminal() {
-		if ch.after.ID.IsTopLevel() {
-			return 1
+		switch {
+		case !ch.after.ID.IsTopLevel():
+			return 0
+		case len(ch.after.Cleanup) > 0:
+			return 2
 		}
-		return 0
+		return 1
 	}
 	n := 0
 	if ch.newDeadline() {

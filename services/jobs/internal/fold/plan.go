@@ -35,7 +35,8 @@ type timerWrite struct {
 }
 
 // makePlan puts a draft and the turns of the nodes it leaves together. A job
-// that was asked to stop gets its cancel timer for now.
+// that was asked to stop gets its cancel timer for now, and one that has ended that
+// of its cleanup plan.
 func makePlan(d *draft, turns []turn, retention time.Duration, now time.Time) *plan {
 	p := &plan{turns: turns, transitions: d.transitions(), sequence: d.sequence()}
 	for _, id := range d.order {
@@ -44,6 +45,9 @@ func makePlan(d *draft, turns []turn, retention time.Duration, now time.Time) *p
 		if ch.after.State.Terminal() {
 			if id.IsTopLevel() {
 				p.timers = append(p.timers, timerWrite{bus.TimerReap, id, ch.after.FinishedAt.Add(retention)})
+				if len(ch.after.Cleanup) > 0 {
+					p.timers = append(p.timers, timerWrite{bus.TimerCleanup, id, now})
+				}
 			}
 			continue
 		}

@@ -21,6 +21,14 @@ const (
 	ResultError    = "error"
 )
 
+// Results of removing a directory, as label values.
+const (
+	CleanupRemoved  = "removed"
+	CleanupNotFound = "not_found"
+	CleanupFailed   = "failed"
+	CleanupSkipped  = "skipped"
+)
+
 // Results of an event besides the job.Reason of an ignored one.
 const (
 	resultApplied = "applied"
@@ -39,6 +47,7 @@ type Metrics struct {
 	capacity      prometheus.Gauge
 	inFlight      *prometheus.GaugeVec
 	workflows     *prometheus.CounterVec
+	cleanups      *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. A nil registerer keeps them private. It
@@ -75,6 +84,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "rackbus_workflows_counts_total",
 			Help: "Workflows that were created (queued) or have ended, counted once each.",
 		}, []string{"workflow_type", "is_leaf", "workflow_state", "error_code"}),
+		cleanups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rackbus_cleanups_total", Help: "Directories of ended jobs that were to be removed, by what became of it, repetitions included.",
+		}, []string{"result"}),
 	}
 	m.preset()
 	if registerer == nil {
@@ -83,6 +95,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.lag, m.commits, m.commitSeconds, m.events, m.fenced, m.timers, m.capacity, m.inFlight, m.workflows,
+		m.cleanups,
 	} {
 		errs = append(errs, registerer.Register(c))
 	}
@@ -97,9 +110,12 @@ func (m *Metrics) preset() {
 	for k := job.EventQueued; k <= job.EventFinished; k++ {
 		m.events.WithLabelValues(k.String(), resultApplied)
 	}
-	for _, k := range []bus.TimerKind{bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap} {
+	for _, k := range []bus.TimerKind{bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup} {
 		m.timers.WithLabelValues(string(k), ResultOK)
 		m.timers.WithLabelValues(string(k), ResultError)
+	}
+	for _, r := range []string{CleanupRemoved, CleanupNotFound, CleanupFailed, CleanupSkipped} {
+		m.cleanups.WithLabelValues(r)
 	}
 	for _, t := range job.Types() {
 		for _, leaf := range []string{"true", "false"} {
@@ -145,7 +161,7 @@ func (m *Metrics) Event(kind job.EventKind, reason job.Reason, err error) {
 // Timer counts a timer that was handled.
 func (m *Metrics) Timer(kind bus.TimerKind, err error) {
 	switch kind {
-	case bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap:
+	case bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup:
 	default:
 		kind = "unknown"
 	}
@@ -155,6 +171,9 @@ func (m *Metrics) Timer(kind bus.TimerKind, err error) {
 	}
 	m.timers.WithLabelValues(string(kind), result).Inc()
 }
+
+// Cleanup counts a directory of an ended job by what became of it.
+func (m *Metrics) Cleanup(result string) { m.cleanups.WithLabelValues(result).Inc() }
 
 // Capacity sets the number of tracked records.
 func (m *Metrics) Capacity(records int64) { m.capacity.Set(float64(records)) }

@@ -2,7 +2,7 @@
 
 // Package timers does what is due when nobody else does it: it closes cut-off
 // admissions, ends jobs whose deadline has passed, drives cancellations, and
-// removes families whose retention has ended.
+// removes what ended jobs leave behind and families whose retention has ended.
 //
 // Every handler may run twice and on several replicas at once. What it has done
 // so far is read from the bus each time, and what must happen once is decided by
@@ -55,6 +55,9 @@ type Limits struct {
 	// AdmitRound is the pause until a batch that is still taking in children is
 	// looked at again when it was asked to stop.
 	AdmitRound time.Duration
+	// CleanupPause is the pause until a directory that could not be removed is
+	// tried again.
+	CleanupPause time.Duration
 }
 
 // DefaultLimits returns the limits of an installation. They are Rackbus choices.
@@ -63,14 +66,20 @@ func DefaultLimits() Limits {
 		DeadlineGrace: time.Minute, DeadlineRound: 30 * time.Second,
 		StopLimit: 2 * time.Minute, TakeoverLimit: 2 * time.Minute,
 		CancelRoundMin: time.Second, CancelRoundMax: 30 * time.Second,
-		AdmitRound: time.Second,
+		AdmitRound: time.Second, CleanupPause: time.Minute,
 	}
 }
 
 // Handler handles the timers of jobs.
 type Handler struct {
-	Conn       *bus.Conn
-	Limits     Limits
+	Conn   *bus.Conn
+	Limits Limits
+	// FirmwareDir is the directory below which ended jobs have directories
+	// removed; while it is empty, none are.
+	FirmwareDir string
+	// Retention is how long the record of an ended job is kept, and with it its
+	// cleanup plan.
+	Retention  time.Duration
 	Log        *slog.Logger
 	Metrics    *observe.Metrics
 	Failpoints *failpoint.Points
@@ -115,10 +124,13 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 	if err != nil {
 		return err
 	}
+	now := firedAt(t)
+	if t.Kind == bus.TimerCleanup {
+		return h.cleanup(ctx, &r, now)
+	}
 	if r.State.Terminal() && t.Kind != bus.TimerAdmit {
 		return nil
 	}
-	now := firedAt(t)
 	switch t.Kind {
 	case bus.TimerAdmit:
 		return h.admit(ctx, r, rev)
@@ -126,7 +138,7 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 		return h.deadline(ctx, r, now)
 	case bus.TimerCancel:
 		return h.cancel(ctx, r, now)
-	case bus.TimerReap:
+	case bus.TimerReap, bus.TimerCleanup:
 	}
 	h.Log.Error("timer of an unknown kind dropped", "timer", string(t.Kind), "job_id", t.ID.String())
 	return nil

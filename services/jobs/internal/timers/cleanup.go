@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/jobs/internal/observe"
+)
+
+// cleanup removes the directories that a top-level job leaves behind, now that
+// neither it nor a child of it uses them. What cannot be removed is tried again
+// until the retention ends; reap has the last try.
+func (h *Handler) cleanup(ctx context.Context, r *job.Record, now time.Time) error {
+	if !r.State.Terminal() {
+		h.Log.Error("cleanup timer of a job that has not ended dropped", "job_id", r.ID.String())
+		return nil
+	}
+	if h.FirmwareDir == "" {
+		for _, dir := range r.Cleanup {
+			h.Metrics.Cleanup(observe.CleanupSkipped)
+			h.Log.Warn("directory of an ended job not removed: no firmware directory is configured",
+				"job_id", r.ID.String(), "directory", dir)
+		}
+		return nil
+	}
+	failed := false
+	for _, dir := range r.Cleanup {
+		result, err := h.removeDirectory(dir)
+		h.Metrics.Cleanup(result)
+		switch result {
+		case observe.CleanupRemoved:
+			h.Log.Info("directory of an ended job removed", "job_id", r.ID.String(), "directory", dir)
+		case observe.CleanupNotFound:
+			h.Log.Info("directory of an ended job does not exist", "job_id", r.ID.String(), "directory", dir)
+		default:
+			failed = true
+			h.Log.Warn("directory of an ended job not removed", "job_id", r.ID.String(), "directory", dir, "err", err)
+		}
+	}
+	if again := now.Add(h.Limits.CleanupPause); failed && again.Before(r.FinishedAt.Add(h.Retention)) {
+		return h.rearm(ctx, bus.TimerCleanup, r.ID, again)
+	}
+	return nil
+}
+
+// lastCleanup tries once more before the record, and the plan with it, is
+// removed. It is the first try if no replica ran during the whole retention.
+func (h *Handler) lastCleanup(r *job.Record) {
+	if h.FirmwareDir == "" {
+		return
+	}
+	for _, dir := range r.Cleanup {
+		switch result, err := h.removeDirectory(dir); result {
+		case observe.CleanupNotFound: // as it should be by now
+		case observe.CleanupRemoved:
+			h.Metrics.Cleanup(result)
+			h.Log.Info("directory of an ended job removed", "job_id", r.ID.String(), "directory", dir)
+		default:
+			h.Metrics.Cleanup(result)
+			h.Log.Error("removal of a directory given up with the end of its job's retention; it is left behind",
+				"job_id", r.ID.String(), "directory", dir, "err", err)
+		}
+	}
+}
+
+// removeDirectory removes a directory below the firmware directory with all it
+// contains and returns the result as metrics name it. os.Root keeps symbolic
+// links from leading elsewhere.
+func (h *Handler) removeDirectory(dir string) (string, error) {
+	if err := job.CheckCleanup([]string{dir}); err != nil {
+		return observe.CleanupFailed, err
+	}
+	root, err := os.OpenRoot(h.FirmwareDir)
+	if err != nil {
+		// Not "not found": the directory may be on a share that is away.
+		return observe.CleanupFailed, fmt.Errorf("open firmware directory: %w", err)
+	}
+	defer root.Close()
+	switch _, err := root.Lstat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return observe.CleanupNotFound, nil
+	case err != nil:
+		return observe.CleanupFailed, err
+	}
+	if err := root.RemoveAll(dir); err != nil {
+		return observe.CleanupFailed, err
+	}
+	return observe.CleanupRemoved, nil
+}
