@@ -90,7 +90,7 @@ func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
 	_, err := a.AdmitLeaf(t.Context(), request(1, 2))
 	require.NoError(t, err)
 	req := request(1, 2)
-	req.NothingAdmitted = "nothing to do here"
+	req.NothingAdmitted, req.Cleanup = "nothing to do here", []string{"cache/a"}
 	res, err := a.Admit(t.Context(), req)
 	require.NoError(t, err)
 	require.Zero(t, res.Admitted())
@@ -99,7 +99,37 @@ func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
 	require.Equal(t, "nothing to do here", parent.Failure.Message)
 	require.Equal(t, job.CodeOther, parent.Failure.Code)
 	require.False(t, parent.FinishedAt.IsZero())
-	h.requireAdmitTimer(res.JobID)
+	require.Equal(t, req.Cleanup, parent.Cleanup)
+	// Nothing folds the end of this job, so its cleanup plan is due from the start.
+	h.requireTimers(res.JobID, bus.TimerAdmit, bus.TimerCleanup)
+}
+
+func TestCleanupPlanIsKeptByTheTopLevelJob(t *testing.T) {
+	h := newHarness(t)
+	a := h.admitter(nil)
+	batch := request(1, 3)
+	batch.Cleanup = []string{"cache/a", "cache/b"}
+	res, err := a.Admit(t.Context(), batch)
+	require.NoError(t, err)
+	require.Equal(t, batch.Cleanup, h.record(res.JobID).Cleanup)
+	require.Empty(t, h.record(res.JobID.Child(1)).Cleanup, "its sibling may still use them")
+	leaf := request(3, 4)
+	leaf.Cleanup = []string{"cache/c"}
+	res, err = a.AdmitLeaf(t.Context(), leaf)
+	require.NoError(t, err)
+	require.Equal(t, leaf.Cleanup, h.record(res.JobID).Cleanup)
+
+	before := h.capacity()
+	for _, dir := range []string{"/etc", "../other", ".", ""} {
+		bad := request(4, 5)
+		bad.Cleanup = []string{dir}
+		_, err := a.Admit(t.Context(), bad)
+		require.ErrorIs(t, err, job.ErrInvalidCleanup, dir)
+		_, err = a.AdmitLeaf(t.Context(), bad)
+		require.ErrorIs(t, err, job.ErrInvalidCleanup, dir)
+	}
+	require.Equal(t, before, h.capacity())
+	require.Empty(t, h.holder(ref(4)))
 }
 
 // requireAdmitTimer waits for the first timer, which must be the one that looks

@@ -81,8 +81,8 @@ func (a *Admitter) Close() {
 }
 
 // AdmitLeaf admits one top-level job on the only node of the request. A refusal
-// comes as a *Refusal; other errors are those of the bus, ErrKeyReused and
-// ErrClosed.
+// comes as a *Refusal; other errors are those of the bus, ErrKeyReused,
+// ErrClosed and job.ErrInvalidCleanup.
 func (a *Admitter) AdmitLeaf(ctx context.Context, req Request) (Result, error) {
 	if len(req.Nodes) != 1 {
 		return Result{}, fmt.Errorf("admission: a leaf job has one node, not %d", len(req.Nodes))
@@ -115,6 +115,9 @@ func (a *Admitter) Admit(ctx context.Context, req Request) (Result, error) {
 }
 
 func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, error) {
+	if err := job.CheckCleanup(req.Cleanup); err != nil {
+		return Result{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
 	if res, found, err := a.Lookup(ctx, req.Idempotency, req.refs()); err != nil || found {

@@ -76,6 +76,10 @@ type Request struct {
 	Idempotency Idempotency
 	// NothingAdmitted is the message of a parent without any child.
 	NothingAdmitted string
+	// Cleanup are the directories below the firmware directory that are removed
+	// once the whole job has ended; see job.CheckCleanup. Without a new job, after
+	// an error or when an earlier one is replayed, they are the caller's.
+	Cleanup []string
 	Nodes           []Node
 }
 

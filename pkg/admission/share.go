@@ -18,10 +18,10 @@ import (
 )
 
 // Messages in a transaction: those of one node, and the most that the rest of a
-// share needs (parent, admit timer, reap timer, idempotency key, refused nodes).
+// share needs (parent, three timers, idempotency key, refused nodes).
 const (
 	nodeMessages  = 4
-	shareMessages = 5
+	shareMessages = 6
 )
 
 // commandSlack is how long a command outlives the limits of its job.
@@ -152,12 +152,16 @@ func (s *share) writeParent(tx *bus.Tx) error {
 	} else {
 		r := job.NewParent(job.Spec{
 			ID: b.id, Type: b.req.Type, Name: b.req.Name, RackID: b.req.RackID, CreatedAt: s.now, Visible: true,
+			Cleanup: b.req.Cleanup,
 		}, s.accepted(), s.last)
 		if r.State.Terminal() {
 			if b.req.NothingAdmitted != "" {
 				r.Failure = job.NewFailure(job.FailureAdmissionFailed, b.req.NothingAdmitted)
 			}
 			tx.ArmTimer(bus.TimerReap, b.id, s.now.Add(b.a.opts.Retention))
+			if len(r.Cleanup) > 0 {
+				tx.ArmTimer(bus.TimerCleanup, b.id, s.now)
+			}
 		}
 		tx.CreateRecord(&r)
 		// A batch that has failed already has no child whose events would make it
@@ -204,6 +208,7 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	spec := job.Spec{
 		ID: id, Type: b.req.Type, Name: b.req.Name, RackID: n.Ref.RackID, NodeID: n.Ref.NodeID,
 		Family: string(n.Family), CreatedAt: s.now, Deadline: s.now.Add(wait), Visible: b.leaf,
+		Cleanup: b.req.Cleanup,
 	}
 	if p.park {
 		spec.WaitsFor = p.holder

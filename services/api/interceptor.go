@@ -16,11 +16,12 @@ import (
 // unary logs a call, turns errors into statuses, and survives its panic.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	start := time.Now()
+	ctx, told := withReason(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			resp, err = nil, s.panicked(ctx, info.FullMethod, p)
 		}
-		s.logCall(ctx, info.FullMethod, start, err)
+		s.logCall(ctx, info.FullMethod, start, *told, err)
 		err = asStatus(err)
 	}()
 	resp, err = handler(ctx, req)
@@ -35,7 +36,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		if p := recover(); p != nil {
 			err = s.panicked(ctx, info.FullMethod, p)
 		}
-		s.logCall(ctx, info.FullMethod, start, err)
+		s.logCall(ctx, info.FullMethod, start, "", err)
 		err = asStatus(err)
 	}()
 	return statusError(handler(srv, ss))
@@ -54,14 +55,18 @@ func (s *Server) panicked(ctx context.Context, method string, p any) error {
 	return errorf(CodeInternal, "internal error; see the log of the service")
 }
 
-// logCall writes one line per call, without anything of its body.
-func (s *Server) logCall(ctx context.Context, method string, start time.Time, err error) {
+// logCall writes one line per call, without anything of its body but the reason
+// of a failure that the published answer has no field for.
+func (s *Server) logCall(ctx context.Context, method string, start time.Time, reason string, err error) {
 	code := status.Code(err)
 	attrs := []slog.Attr{
 		slog.String("op", method), slog.String("code", code.String()),
 		slog.Duration("took", time.Since(start).Round(time.Microsecond)), slog.String("peer", callerOf(ctx)),
 	}
 	level := slog.LevelInfo
+	if reason != "" {
+		attrs = append(attrs, slog.String("reason", reason))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("err", err))
 		if code == codes.Internal || code == codes.Unavailable {

@@ -165,8 +165,17 @@ func clearSecrets(m protoreflect.Message) {
 	})
 }
 
+// reasonKey finds where the log line of a call takes its reason from.
+type reasonKey struct{}
+
+// withReason returns a context in which tellReason also tells the log.
+func withReason(ctx context.Context) (context.Context, *string) {
+	told := new(string)
+	return context.WithValue(ctx, reasonKey{}, told), told
+}
+
 // tellReason sends the reason of a failure in the trailer, for answers that have
-// no field for it.
+// no field for it. It is called by the goroutine of the call.
 func tellReason(ctx context.Context, reason string) {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -176,6 +185,9 @@ func tellReason(ctx context.Context, reason string) {
 	}, reason)
 	if len(clean) > maxReason {
 		clean = clean[:maxReason]
+	}
+	if told, ok := ctx.Value(reasonKey{}).(*string); ok {
+		*told = clean
 	}
 	// It fails only outside of a call, where nobody listens.
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(metaReason, clean))

@@ -183,6 +183,7 @@ type admission struct {
 	r      *rig
 	queue  time.Duration // until the queue deadline
 	parked time.Duration // until the queue deadline of a parked job
+	plan   []string      // cleanup plan of batches
 }
 
 func (r *rig) admission() admission { return admission{r: r, queue: time.Hour, parked: 24 * time.Hour} }
@@ -254,7 +255,7 @@ func (a admission) batch(rack string, n int, cut bool) job.ID {
 		a.r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
 			count := int64(end - start)
 			s := spec(id, node.Ref{RackID: rack}, time.Time{})
-			s.Family = ""
+			s.Family, s.Cleanup = "", a.plan
 			parent := job.NewParent(s, uint32(end), last)
 			if start == 0 {
 				count++

@@ -27,7 +27,7 @@ func hasty(o *jobs.Options) {
 		DeadlineGrace: 300 * time.Millisecond, DeadlineRound: 200 * time.Millisecond,
 		StopLimit: 600 * time.Millisecond, TakeoverLimit: 800 * time.Millisecond,
 		CancelRoundMin: 100 * time.Millisecond, CancelRoundMax: 300 * time.Millisecond,
-		AdmitRound: 100 * time.Millisecond,
+		AdmitRound: 100 * time.Millisecond, CleanupPause: 100 * time.Millisecond,
 	}
 }
 

@@ -30,8 +30,8 @@ import (
 // Flags are the flags of `rackbus serve`.
 type Flags struct {
 	Data    string
-	GRPC    string
-	Metrics string
+	GRPC    []string
+	Metrics []string
 }
 
 // Program is `rackbus serve`.
@@ -42,8 +42,14 @@ func Program() process.Program {
 		Process: config.ProcessStandalone, Run: Run,
 		Flags: func(set *flag.FlagSet) {
 			set.StringVar(&flags.Data, "data", "", "directory of everything that is kept (same as --set standalone.data_dir=...)")
-			set.StringVar(&flags.GRPC, "grpc", "", "`host:port` of the gRPC listener (default 0.0.0.0:8801)")
-			set.StringVar(&flags.Metrics, "metrics", "", "`host:port` of the listener for /metrics, /healthz and /readyz (default 0.0.0.0:8802)")
+			set.Func("grpc", "`host:port` of the gRPC listener (default 0.0.0.0:8801)", func(v string) (err error) {
+				flags.GRPC, err = addressSettings(v, "listen", "port")
+				return err
+			})
+			set.Func("metrics", "`host:port` of the listener for /metrics, /healthz and /readyz (default 0.0.0.0:8802)", func(v string) (err error) {
+				flags.Metrics, err = addressSettings(v, "metrics.listen", "metrics.port")
+				return err
+			})
 		},
 		Options: flags.apply,
 	}
@@ -56,25 +62,21 @@ func (f *Flags) apply(o *config.Options) {
 	if f.Data != "" {
 		o.Set = append(o.Set, "standalone.data_dir="+f.Data)
 	}
-	o.Set = append(o.Set, addressSettings(f.GRPC, "listen", "port")...)
-	o.Set = append(o.Set, addressSettings(f.Metrics, "metrics.listen", "metrics.port")...)
+	o.Set = append(append(o.Set, f.GRPC...), f.Metrics...)
 }
 
-// addressSettings splits host:port. What cannot be split becomes a port that the
-// configuration refuses by its value.
-func addressSettings(address, hostKey, portKey string) []string {
-	if address == "" {
-		return nil
-	}
+// addressSettings splits host:port into the settings of both. No host means all
+// addresses.
+func addressSettings(address, hostKey, portKey string) ([]string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return []string{portKey + "=" + address}
+		return nil, errors.New("must be host:port, for example 127.0.0.1:8801")
 	}
 	settings := []string{portKey + "=" + port}
 	if host != "" {
 		settings = append(settings, hostKey+"="+host)
 	}
-	return settings
+	return settings, nil
 }
 
 // Run starts the broker, then the services, and stops them in the reverse order.

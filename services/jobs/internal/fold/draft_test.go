@@ -96,6 +96,7 @@ func TestPlan(t *testing.T) {
 		timers []timerWrite
 		ended  int
 		erase  int
+		plan   []string
 	}{
 		"a job that starts gets its run deadline": {
 			events: []job.Event{started}, state: job.StateRunning,
@@ -113,9 +114,15 @@ func TestPlan(t *testing.T) {
 			events: []job.Event{started, asked, finished}, state: job.StateCompleted,
 			timers: []timerWrite{{bus.TimerReap, id, at.Add(time.Hour)}}, ended: 1, erase: 1,
 		},
+		"a job that ends with a cleanup plan has it done now": {
+			events: []job.Event{started, asked, finished}, state: job.StateCompleted, plan: []string{"cache/a"},
+			timers: []timerWrite{{bus.TimerReap, id, at.Add(time.Hour)}, {bus.TimerCleanup, id, now}}, ended: 1, erase: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDraft(storeOf([]job.Record{job.NewLeaf(leafSpec(id))}).get, map[node.Ref]bus.Lock{})
+			s := leafSpec(id)
+			s.Cleanup = tc.plan
+			d := newDraft(storeOf([]job.Record{job.NewLeaf(s)}).get, map[node.Ref]bus.Lock{})
 			for _, e := range tc.events {
 				take(t, d, e)
 			}

@@ -100,6 +100,8 @@ func Run(ctx context.Context, o Options) error {
 	defer reader.Close()
 	t.after = startAftermath(ctx, o)
 	defer t.after.stop()
+	// Known from the start on, so that an alert never finds it missing.
+	o.Metrics.Lag(o.Partition, 0)
 	o.Log.Debug("fold active", "partition", o.Partition, "sequence", sequence)
 	return t.loop(ctx, reader)
 }

@@ -14,19 +14,22 @@ import (
 // reapTries is how often the capacity counter may have moved meanwhile.
 const reapTries = 20
 
-// errLive says that a job to be reaped has not ended.
-var errLive = errors.New("the job has not ended")
-
 // reap removes a family whose retention has ended. Its mark and its share of the
 // capacity change together, once; the records behind the mark, which nobody is
 // shown any more, are purged as often as needed.
 func (h *Handler) reap(ctx context.Context, id job.ID) error {
-	err := h.markGone(ctx, id)
-	if errors.Is(err, errLive) {
+	r, _, err := h.Conn.Record(ctx, id)
+	switch {
+	case errors.Is(err, bus.ErrNotFound): // marked before, or expired
+	case err != nil:
+		return fmt.Errorf("reap job %s: %w", id, err)
+	case !r.State.Terminal():
 		h.Log.Error("retention timer of a job that has not ended dropped", "job_id", id.String())
 		return nil
+	default:
+		h.lastCleanup(&r)
 	}
-	if err != nil {
+	if err := h.markGone(ctx, id); err != nil {
 		return fmt.Errorf("reap job %s: %w", id, err)
 	}
 	if err := h.Failpoints.Hit(PointReapBetween); err != nil {
@@ -45,13 +48,6 @@ func (h *Handler) markGone(ctx context.Context, id job.ID) error {
 	for range reapTries {
 		gone, err := h.Conn.Gone(ctx, id)
 		if err != nil || gone {
-			return err
-		}
-		r, _, err := h.Conn.Record(ctx, id)
-		if err == nil && !r.State.Terminal() {
-			return errLive
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return err
 		}
 		records, rev, err := h.Conn.Capacity(ctx)
