@@ -132,24 +132,32 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 	}
 	b := newBatch(a, req, id, leaf)
 	err = b.admitAll(ctx)
-	switch {
-	case errors.Is(err, errKeyTaken):
+	if errors.Is(err, errKeyTaken) {
 		// The same key was used at the same moment; its admission stands.
 		res, found, rerr := a.Lookup(ctx, req.Idempotency, req.refs())
 		if rerr != nil || found {
 			return res, rerr
 		}
 		return Result{}, fmt.Errorf("%w: idempotency key", bus.ErrConflict)
-	case err != nil && !b.created:
+	}
+	return a.finish(ctx, b, err)
+}
+
+// finish makes the result of a batch that ended with err, and announces its jobs.
+func (a *Admitter) finish(ctx context.Context, b *batch, err error) (Result, error) {
+	// Whoever extends a batch without success has nothing to tell of it.
+	if err != nil && (!b.created || b.extends && b.attached == 0) {
 		return Result{}, err
-	case err != nil:
-		a.opts.Logger.Warn("admission cut off", "job_id", id.String(), "nodes", len(req.Nodes), "attached", b.attached, "err", err)
+	}
+	req := b.req
+	if err != nil {
+		a.opts.Logger.Warn("admission cut off", "job_id", b.id.String(), "nodes", len(req.Nodes), "attached", b.attached, "err", err)
 		b.refuseRest(err)
 	}
-	res := Result{JobID: id, Nodes: b.results}
+	res := Result{JobID: b.id, Nodes: b.results}
 	if b.created {
-		a.opts.Logger.Info("job admitted", "job_id", id.String(), "type", string(req.Type), "rack", req.RackID,
-			"nodes", len(req.Nodes), "refused", len(req.Nodes)-res.Admitted())
+		a.opts.Logger.Info("job admitted", "job_id", b.id.String(), "type", string(req.Type), "rack", req.RackID,
+			"nodes", len(req.Nodes), "refused", len(req.Nodes)-res.Admitted(), "further", b.extends)
 	}
 	a.announce(ctx, b)
 	a.supersedeAll(ctx, b)

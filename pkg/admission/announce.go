@@ -44,9 +44,12 @@ func (a *Admitter) announceParent(ctx context.Context, b *batch, now time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, a.opts.AnnounceLimit)
 	defer cancel()
 	e := job.Event{Kind: job.EventQueued, ID: b.id, RackID: b.req.RackID, Type: b.req.Type, At: now}
-	err := a.opts.Conn.PublishEvent(ctx, &e)
-	if err == nil && b.complete() {
-		e.Kind, e.Total = job.EventAdmitted, b.attached
+	var err error
+	if !b.extends {
+		err = a.opts.Conn.PublishEvent(ctx, &e)
+	}
+	if err == nil && (b.extends && b.attached > 0 || !b.extends && b.complete()) {
+		e.Kind, e.Total = job.EventAdmitted, b.total
 		err = a.opts.Conn.PublishEvent(ctx, &e)
 	}
 	if err != nil {

@@ -41,6 +41,10 @@ type batch struct {
 	// children.
 	created  bool
 	attached uint32
+	// extends says that the parent was there before, complete with the children
+	// of its own admission; total is how many it has after the last commit.
+	extends bool
+	total   uint32
 	// closed is why no further nodes are taken, as a text with one %s.
 	closed string
 	// parked are the nodes, by index, whose job waits behind another.

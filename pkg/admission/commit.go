@@ -64,24 +64,25 @@ func (a *Admitter) receive(waiting []*share) []*share {
 }
 
 // pick takes as many shares as fit into a transaction, in their order. Shares
-// that name the same node, or bring the same idempotency key, do not go together:
-// the broker refuses a transaction that expects a key to be absent twice.
+// that name the same node, bring the same idempotency key, or extend the same
+// batch do not go together: the broker refuses a transaction that expects the
+// same of a key twice.
 func pick(waiting []*share) (group, rest []*share) {
-	taken, keys := make(map[node.Ref]bool), make(map[string]bool)
+	taken, keys, parents := make(map[node.Ref]bool), make(map[string]bool), make(map[job.ID]bool)
 	messages := 0
 	for _, s := range waiting {
 		fits := messages+s.messages() <= maxTxMessages && (len(group) == 0 || !s.alone && !group[0].alone)
 		for _, index := range s.nodes {
 			fits = fits && !taken[s.ref(index)]
 		}
-		fits = fits && (s.b.key == "" || !keys[s.b.key])
+		fits = fits && (s.b.key == "" || !keys[s.b.key]) && (!s.b.extends || !parents[s.b.id])
 		if !fits {
 			rest = append(rest, s)
 			continue
 		}
 		group = append(group, s)
 		messages += s.messages()
-		keys[s.b.key] = true
+		keys[s.b.key], parents[s.b.id] = true, true
 		for _, index := range s.nodes {
 			taken[s.ref(index)] = true
 		}
@@ -294,6 +295,17 @@ func without(group, settled []*share) []*share {
 
 // planOne plans one share. done says that nothing is left to commit.
 func (a *Admitter) planOne(ctx context.Context, s *share, locks []bus.Lock, room *int64) (done bool, err error) {
+	var parent job.Record
+	var rev bus.Revision
+	grows := s.b.created && !s.b.leaf
+	if grows {
+		// Read before the look for an earlier try: one that lands after both
+		// changes the revision that this round expects.
+		parent, rev, err = a.opts.Conn.Record(ctx, s.b.id)
+		if err != nil && (!s.b.extends || !errors.Is(err, bus.ErrNotFound)) {
+			return false, err
+		}
+	}
 	if s.uncertain {
 		if found, err := s.landed(ctx); err != nil || found {
 			return found, err
@@ -304,22 +316,17 @@ func (a *Admitter) planOne(ctx context.Context, s *share, locks []bus.Lock, room
 	if err := s.keyTaken(ctx); err != nil {
 		return false, err
 	}
-	if s.b.created && !s.b.leaf {
-		s.parent, s.parentRev, err = a.opts.Conn.Record(ctx, s.b.id)
-		if err != nil {
-			return false, err
-		}
-		switch {
-		case s.parent.Admitted || s.parent.State.Terminal():
-			s.refuseAll(textClosed)
+	if grows {
+		done, err := s.planParent(&parent, rev)
+		if done {
 			s.apply()
-			return true, nil
-		case s.parent.Cancel != nil:
-			s.b.closed = textStopped
+		}
+		if done || err != nil {
+			return done, err
 		}
 	}
 	if s.b.closed != "" {
-		s.refuseAll(s.b.closed)
+		s.refuseAll(fmt.Sprintf(s.b.closed, s.b.id))
 	} else if err := s.decide(ctx, locks); err != nil {
 		return false, err
 	}
@@ -334,12 +341,10 @@ func (a *Admitter) planOne(ctx context.Context, s *share, locks []bus.Lock, room
 	return false, nil
 }
 
-func (s *share) refuseAll(text string) {
+func (s *share) refuseAll(message string) {
 	s.plans = s.plans[:0]
 	for _, index := range s.nodes {
-		s.plans = append(s.plans, plan{index: index, refusal: &Refusal{
-			Code: job.FailureParentUnusable, Message: fmt.Sprintf(text, s.b.id),
-		}})
+		s.plans = append(s.plans, plan{index: index, refusal: unusable(message)})
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *share) decideBusy(ctx context.Context, p *plan) error {
 	if refusal == nil {
 		return nil
 	}
-	if !refusal.Holder.IsZero() && refusal.Holder.SameFamily(s.b.id) {
+	if !refusal.Holder.IsZero() && refusal.Holder.SameFamily(s.b.id) && !s.sibling(refusal.Holder) {
 		// The node is held by this very admission: an earlier try has landed.
 		return errLanded
 	}
@@ -74,6 +74,11 @@ func (s *share) decideBusy(ctx context.Context, p *plan) error {
 	p.park, p.holder = true, refusal.Holder
 	return nil
 }
+
+// sibling reports whether a child of the batch that the share extends is older
+// than this round, and so not what an earlier try of the share has made: the
+// round has looked for that after it had read the parent.
+func (s *share) sibling(id job.ID) bool { return s.b.extends && id.Index() <= s.parent.Total }
 
 // errLanded makes a round start again, because a node is held by the admission
 // that asks for it.

@@ -90,7 +90,9 @@ func (s *share) accepted() uint32 {
 }
 
 // needsParent reports whether the round writes the parent.
-func (s *share) needsParent() bool { return !s.b.leaf && (s.last || s.accepted() > 0) }
+func (s *share) needsParent() bool {
+	return !s.b.leaf && (s.last && !s.b.extends || s.accepted() > 0)
+}
 
 // creates reports whether the round creates the top-level record.
 func (s *share) creates() bool { return !s.b.created && !s.empty() }
@@ -112,7 +114,15 @@ func (s *share) childID(n uint32) job.ID {
 	if s.b.leaf {
 		return s.b.id
 	}
-	return s.b.id.Child(s.b.attached + n)
+	return s.b.id.Child(s.base() + n)
+}
+
+// base is how many children the parent has before the round.
+func (s *share) base() uint32 {
+	if s.b.extends {
+		return s.parent.Total
+	}
+	return s.b.attached
 }
 
 // write adds the round to the transaction.
@@ -144,7 +154,7 @@ func (s *share) write(tx *bus.Tx) error {
 func (s *share) writeParent(tx *bus.Tx) error {
 	b := s.b
 	if b.created {
-		r, err := grow(s.parent, s.accepted(), s.last, s.now)
+		r, err := grow(s.parent, s.accepted(), s.last || b.extends, s.now)
 		if err != nil {
 			return err
 		}
@@ -170,7 +180,7 @@ func (s *share) writeParent(tx *bus.Tx) error {
 			tx.ArmTimer(bus.TimerAdmit, b.id, s.now.Add(b.a.opts.AdmitTimeout))
 		}
 	}
-	if s.last {
+	if s.last && !b.extends {
 		if rec := b.refusals(s.plans); len(rec.GetRefused()) > 0 {
 			tx.PutAdmission(b.id, rec)
 		}
@@ -216,6 +226,9 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	r := job.NewLeaf(spec)
 	if !b.leaf {
 		spec.Name = "" // the parent has it
+		if b.extends {
+			spec.CreatedAt = s.askedAt // see mine
+		}
 		r = job.NewChild(b.id, id.Index(), spec)
 	}
 	cmd, err := n.Command(id)
@@ -263,9 +276,14 @@ func (s *share) apply() {
 			b.parked = append(b.parked, p.index)
 		}
 	}
-	b.created = b.created || creates
+	b.created, b.total = b.created || creates, s.base()+n
 	b.attached += n
 }
+
+// mine reports whether a stored child was made by a try of the share. Others may
+// extend the same batch, and then only the time at which the share was asked for
+// tells their children from its own.
+func (s *share) mine(r *job.Record) bool { return !s.b.extends || r.CreatedAt.Equal(s.askedAt) }
 
 // landed finds out whether an earlier try of the share, whose answer was lost,
 // was committed after all, and takes over what it stored.
@@ -273,7 +291,7 @@ func (s *share) landed(ctx context.Context) (bool, error) {
 	b, c := s.b, s.b.a.opts.Conn
 	witness := b.id // a leaf, or a parent that this share creates
 	if b.created {
-		witness = b.id.Child(b.attached + 1)
+		witness = b.id.Child(s.base() + 1)
 	}
 	first, rev, err := c.Record(ctx, witness)
 	if errors.Is(err, bus.ErrNotFound) {
@@ -281,6 +299,9 @@ func (s *share) landed(ctx context.Context) (bool, error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if !s.mine(&first) {
+		return false, nil
 	}
 	if b.leaf {
 		b.results[0].JobID, b.created, b.attached = b.id, true, 1
@@ -291,7 +312,7 @@ func (s *share) landed(ctx context.Context) (bool, error) {
 	}
 	ids := make([]job.ID, len(s.nodes))
 	for i := range s.nodes {
-		ids[i] = b.id.Child(b.attached + uint32(i) + 1)
+		ids[i] = b.id.Child(s.base() + uint32(i) + 1)
 	}
 	stored, err := c.Records(ctx, ids, rev)
 	if err != nil {
@@ -299,6 +320,9 @@ func (s *share) landed(ctx context.Context) (bool, error) {
 	}
 	byRef := make(map[node.Ref]job.Record, len(stored))
 	for _, r := range stored {
+		if !s.mine(&r) {
+			continue
+		}
 		byRef[node.Ref{RackID: r.RackID, NodeID: r.NodeID}] = r
 	}
 	for i, index := range s.nodes {
@@ -314,7 +338,7 @@ func (s *share) landed(ctx context.Context) (bool, error) {
 			b.results[index].Refusal = s.plans[i].refusal
 		}
 	}
-	b.created = true
-	b.attached += uint32(len(stored))
+	b.created, b.total = true, s.base()+uint32(len(byRef))
+	b.attached += uint32(len(byRef))
 	return true, nil
 }

@@ -6,6 +6,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -92,7 +93,9 @@ func Main(p Program, args []string, stdout, stderr io.Writer) int {
 	}
 	cfg, err := config.Load(opts)
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: configuration error: %v\n", p.Name, err)
+		path := cmp.Or(opts.Path, config.DefaultPath)
+		fmt.Fprintf(stderr, "%s: configuration error: %s\n(file %s, environment RACKBUS_..., flags)\n",
+			p.Name, strings.ReplaceAll(err.Error(), "\n", "\n  "), path)
 		return ExitUsage
 	}
 	if flags.PrintConfig {
