@@ -204,7 +204,10 @@ func (t *Task) runStage(ctx context.Context, s *Stage, observe bool) error {
 		return t.saveOutcome(ctx, s)
 	case err != nil && sctx.Err() != nil:
 		// What cut the stage says more than the error it has led to.
-		return fmt.Errorf("%w: %w", context.Cause(sctx), err)
+		if cause := context.Cause(sctx); !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return err
 	case err != nil:
 		return err
 	}
