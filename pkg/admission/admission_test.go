@@ -132,22 +132,27 @@ func TestCleanupPlanIsKeptByTheTopLevelJob(t *testing.T) {
 	require.Empty(t, h.holder(ref(4)))
 }
 
-// requireAdmitTimer waits for the first timer, which must be the one that looks
-// after an admission whose process has died.
-func (h *harness) requireAdmitTimer(id job.ID) {
+// requireTimers waits for the first timers that fire, which must be those of a job.
+func (h *harness) requireTimers(id job.ID, kinds ...bus.TimerKind) {
 	h.t.Helper()
-	fired := make(chan bus.Timer, 1)
+	fired := make(chan bus.Timer, len(kinds))
 	ctx, stop := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer stop()
 	_ = h.conn.HandleTimers(ctx, func(_ context.Context, timer bus.Timer) error {
 		fired <- timer
-		stop()
+		if len(fired) == len(kinds) {
+			stop()
+		}
 		return nil
 	})
-	require.Len(h.t, fired, 1)
-	timer := <-fired
-	require.Equal(h.t, bus.TimerAdmit, timer.Kind)
-	require.Equal(h.t, id, timer.ID)
+	require.Len(h.t, fired, len(kinds))
+	var got []bus.TimerKind
+	for range kinds {
+		timer := <-fired
+		require.Equal(h.t, id, timer.ID)
+		got = append(got, timer.Kind)
+	}
+	require.ElementsMatch(h.t, kinds, got)
 }
 
 // Eight processes want the same 50 nodes; each node must go to exactly one job.
@@ -267,7 +272,7 @@ func TestDeathBetweenChunks(t *testing.T) {
 	require.EqualValues(t, 481, stored)
 	require.NotEmpty(t, h.holder(ref(479)))
 	require.Empty(t, h.holder(ref(480)))
-	h.requireAdmitTimer(res.JobID)
+	h.requireTimers(res.JobID, bus.TimerAdmit)
 }
 
 // A batch that is asked to stop between its chunks takes no further nodes.

@@ -35,8 +35,8 @@ func (a *Admitter) reapAtLimit(ctx context.Context) (freed bool, err error) {
 }
 
 // ReapExpired removes every job family whose retention has ended, but for those
-// with a cleanup plan, and returns how
-// many records that freed. Timers do so in time; this is for a site at its limit.
+// with a cleanup plan, and returns how many records that freed. Timers do so in
+// time; this is for a site at its limit.
 func (a *Admitter) ReapExpired(ctx context.Context) (int64, error) {
 	var expired []job.ID
 	now := time.Now()

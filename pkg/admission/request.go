@@ -80,7 +80,7 @@ type Request struct {
 	// once the whole job has ended; see job.CheckCleanup. Without a new job, after
 	// an error or when an earlier one is replayed, they are the caller's.
 	Cleanup []string
-	Nodes           []Node
+	Nodes   []Node
 }
 
 func (r *Request) refs() []node.Ref {

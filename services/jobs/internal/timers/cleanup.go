@@ -83,7 +83,7 @@ func (h *Handler) removeDirectory(dir string) (string, error) {
 		// Not "not found": the directory may be on a share that is away.
 		return observe.CleanupFailed, fmt.Errorf("open firmware directory: %w", err)
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing was written through it
 	switch _, err := root.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return observe.CleanupNotFound, nil
