@@ -149,28 +149,10 @@ func (r *EventReader) Take(raw RawEvent) (StoredEvent, error) {
 	return StoredEvent{Event: e, Sequence: raw.seq, Stored: raw.stored, Pending: raw.pending}, err
 }
 
-// Buffered is how many events wait in memory.
-func (r *EventReader) Buffered() int { return len(r.ch) }
-
 // Close stops reading.
 func (r *EventReader) Close() {
 	r.cancel()
 	r.stop()
-}
-
-// EventLag is how many events of all partitions lie behind a sequence.
-func (c *Conn) EventLag(ctx context.Context, sequence uint64) (uint64, error) {
-	ctx, cancel := c.requestContext(ctx)
-	defer cancel()
-	s, err := c.js.Stream(ctx, streamEvents)
-	if err != nil {
-		return 0, classify("read event stream state", err, false)
-	}
-	last := s.CachedInfo().State.LastSeq
-	if last < sequence {
-		return 0, nil
-	}
-	return last - sequence, nil
 }
 
 // JobEvents returns the stored history of one job, oldest first, at most limit.

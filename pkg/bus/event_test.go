@@ -123,7 +123,7 @@ func TestManyEventsAtOnceAreWrittenTogether(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	lag, err := c.EventLag(t.Context(), 0)
+	s, err := c.js.Stream(t.Context(), streamEvents)
 	require.NoError(t, err)
-	require.Equal(t, uint64(len(ids)), lag)
+	require.Equal(t, uint64(len(ids)), s.CachedInfo().State.LastSeq)
 }
