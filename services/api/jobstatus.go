@@ -155,21 +155,28 @@ func (m *rackManager) GetFirmwareJobStatus(ctx context.Context, req *rackmanager
 	}, nil
 }
 
+// findStatus reads a job for the status RPCs that tell a missing id or an unknown
+// job in their answer; the refusal is then not empty.
+func (m *rackManager) findStatus(ctx context.Context, id string) (r job.Record, refusal string, err error) {
+	if strings.TrimSpace(id) == "" {
+		return r, "job_id is required", nil
+	}
+	r, err = m.readStatus(ctx, id)
+	if errors.Is(err, errNoJob) {
+		return r, "job " + id + " not found", nil
+	}
+	return r, "", err
+}
+
 // GetSwitchSystemImageJobStatus returns any job; clients of switch images poll it.
 func (m *rackManager) GetSwitchSystemImageJobStatus(ctx context.Context, req *rackmanager.GetSwitchSystemImageJobStatusRequest,
 ) (*rackmanager.GetSwitchSystemImageJobStatusResponse, error) {
-	refuse := func(message string) (*rackmanager.GetSwitchSystemImageJobStatusResponse, error) {
-		return &rackmanager.GetSwitchSystemImageJobStatusResponse{Status: statusOf(false), JobId: req.GetJobId(), Message: message}, nil
-	}
-	if strings.TrimSpace(req.GetJobId()) == "" {
-		return refuse("job_id is required")
-	}
-	r, err := m.readStatus(ctx, req.GetJobId())
-	if errors.Is(err, errNoJob) {
-		return refuse("job " + req.GetJobId() + " not found")
-	}
+	r, refusal, err := m.findStatus(ctx, req.GetJobId())
 	if err != nil {
 		return nil, err
+	}
+	if refusal != "" {
+		return &rackmanager.GetSwitchSystemImageJobStatusResponse{Status: statusOf(false), JobId: req.GetJobId(), Message: refusal}, nil
 	}
 	return &rackmanager.GetSwitchSystemImageJobStatusResponse{
 		Status: statusOf(true), JobId: r.ID.String(), State: r.State.Wire(), Message: r.Description,
@@ -182,20 +189,14 @@ func (m *rackManager) GetSwitchSystemImageJobStatus(ctx context.Context, req *ra
 // certificates poll it.
 func (m *rackManager) GetConfigureSwitchCertificateJobStatus(ctx context.Context, req *rackmanager.GetConfigureSwitchCertificateJobStatusRequest,
 ) (*rackmanager.GetConfigureSwitchCertificateJobStatusResponse, error) {
-	refuse := func(message string) (*rackmanager.GetConfigureSwitchCertificateJobStatusResponse, error) {
-		return &rackmanager.GetConfigureSwitchCertificateJobStatusResponse{
-			Status: statusOf(false), JobId: req.GetJobId(), Message: message,
-		}, nil
-	}
-	if strings.TrimSpace(req.GetJobId()) == "" {
-		return refuse("job_id is required")
-	}
-	r, err := m.readStatus(ctx, req.GetJobId())
-	if errors.Is(err, errNoJob) {
-		return refuse("job " + req.GetJobId() + " not found")
-	}
+	r, refusal, err := m.findStatus(ctx, req.GetJobId())
 	if err != nil {
 		return nil, err
+	}
+	if refusal != "" {
+		return &rackmanager.GetConfigureSwitchCertificateJobStatusResponse{
+			Status: statusOf(false), JobId: req.GetJobId(), Message: refusal,
+		}, nil
 	}
 	return &rackmanager.GetConfigureSwitchCertificateJobStatusResponse{
 		Status: statusOf(true), JobId: r.ID.String(), State: r.State.Wire(), Message: r.Description,
