@@ -205,6 +205,19 @@ func (e *Env) Started() {
 	e.Readiness.Add(startCheck, func(context.Context) error { return nil })
 }
 
+// OnBus makes a program of run: it opens the connection of a role, runs on it,
+// and closes it after run has returned.
+func OnBus(role string, run func(ctx context.Context, env *Env, conn *bus.Conn) error) func(context.Context, *Env) error {
+	return func(ctx context.Context, env *Env) error {
+		conn, err := env.Connect(role) //nolint:contextcheck // the connection ends with Close, what drains needs it longer than ctx
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return run(ctx, env, conn)
+	}
+}
+
 // BusOptions are the connection options that the configuration tells.
 func (e *Env) BusOptions(role string) (bus.Options, error) {
 	b, t := e.Config.Bus, e.Config.BusTiming()

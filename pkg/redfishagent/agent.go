@@ -16,11 +16,6 @@ import (
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
-// Agent returns the agent of one family of Redfish devices, as configured.
-func Agent(env *process.Env, conn *bus.Conn, family node.Family) (*agent.Agent, error) {
-	return newAgent(env, conn, family, New(FromConfig(env.Config, family)))
-}
-
 func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Devices) (*agent.Agent, error) {
 	cfg := env.Config
 	seeds, err := seal.LoadSeeds(cfg.KeyDir(), family)
@@ -52,11 +47,14 @@ func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Dev
 
 // Run is a program that is nothing but the agent of one family.
 func Run(ctx context.Context, env *process.Env, family node.Family) error {
-	conn, err := env.Connect("agent-" + string(family)) //nolint:contextcheck // the connection outlives ctx, jobs drain on it
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	return process.OnBus("agent-"+string(family), func(ctx context.Context, env *process.Env, conn *bus.Conn) error {
+		return RunOn(ctx, env, conn, family)
+	})(ctx, env)
+}
+
+// RunOn runs the agent of one family, as configured, on a connection of the
+// caller until ctx ends.
+func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn, family node.Family) error {
 	devices := New(FromConfig(env.Config, family))
 	defer devices.Close()
 	a, err := newAgent(env, conn, family, devices)

@@ -29,14 +29,7 @@ func Program() process.Program {
 	return process.Program{
 		Name: "rackbus-api", Does: "serves the rack management API over gRPC",
 		Process: config.ProcessAPI,
-		Run: func(ctx context.Context, env *process.Env) error {
-			conn, err := env.Connect(role) //nolint:contextcheck // The connection ends with Close.
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			return RunOn(ctx, env, conn)
-		},
+		Run:     process.OnBus(role, RunOn),
 	}
 }
 

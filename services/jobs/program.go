@@ -20,14 +20,7 @@ func Program() process.Program {
 	return process.Program{
 		Name: "rackbus-jobs", Does: "turns events into job records, and ends and removes what nobody else does",
 		Process: config.ProcessJobs,
-		Run: func(ctx context.Context, env *process.Env) error {
-			conn, err := env.Connect(role) //nolint:contextcheck // The connection ends with Close.
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			return RunOn(ctx, env, conn)
-		},
+		Run:     process.OnBus(role, RunOn),
 	}
 }
 

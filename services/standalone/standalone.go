@@ -113,11 +113,7 @@ type service struct {
 
 func agentService(env *process.Env, family node.Family) service {
 	return service{string(family) + "-agent", "agent-" + string(family), func(ctx context.Context, conn *bus.Conn) error {
-		a, err := redfishagent.Agent(env, conn, family)
-		if err != nil {
-			return err
-		}
-		return a.Run(ctx)
+		return redfishagent.RunOn(ctx, env, conn, family)
 	}}
 }
 
