@@ -19,6 +19,9 @@ const (
 	TypeSwitchSystemImageUpdate        Type = "switch_system_image_update"
 	TypeConfigureScaleUpFabricManager2 Type = "configure_scale_up_fabric_manager_v2"
 	TypeColdRebootSequence             Type = "cold_reboot_sequence"
+	TypeArtifactDownload               Type = "artifact_download"
+	TypeFirmwarePlanCheck              Type = "firmware_plan_check"
+	TypeSystemValidation               Type = "system_validation"
 )
 
 // Wording is how texts for people name a job of some type.
@@ -54,6 +57,9 @@ var types = [...]TypeInfo{
 	{TypeConfigureScaleUpFabricManager2,
 		Wording{"scale-up fabric configuration", "scale-up fabric configurations"}, time.Hour, true},
 	{TypeColdRebootSequence, Wording{"cold reboot", "cold reboots"}, 4 * time.Hour, true},
+	{TypeArtifactDownload, Wording{"artifact download", "artifact downloads"}, 12 * time.Hour, true},
+	{TypeFirmwarePlanCheck, Wording{"firmware plan check", "firmware plan checks"}, time.Minute, false},
+	{TypeSystemValidation, Wording{"system validation", "system validations"}, 12 * time.Hour, true},
 }
 
 // Types returns the properties of every type, in a fresh slice.

@@ -326,6 +326,9 @@ type JobCommand struct {
 	// Types that are valid to be assigned to Operation:
 	//
 	//	*JobCommand_FirmwareUpdate
+	//	*JobCommand_ColdReboot
+	//	*JobCommand_ArtifactDownload
+	//	*JobCommand_SystemValidation
 	Operation isJobCommand_Operation `protobuf_oneof:"operation"`
 	// Secrets of this request, sealed.
 	Secrets       *Sealed `protobuf:"bytes,32,opt,name=secrets,proto3" json:"secrets,omitempty"`
@@ -435,6 +438,33 @@ func (x *JobCommand) GetFirmwareUpdate() *FirmwareUpdate {
 	return nil
 }
 
+func (x *JobCommand) GetColdReboot() *ColdReboot {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_ColdReboot); ok {
+			return x.ColdReboot
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetArtifactDownload() *ArtifactDownload {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_ArtifactDownload); ok {
+			return x.ArtifactDownload
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSystemValidation() *SystemValidation {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SystemValidation); ok {
+			return x.SystemValidation
+		}
+	}
+	return nil
+}
+
 func (x *JobCommand) GetSecrets() *Sealed {
 	if x != nil {
 		return x.Secrets
@@ -450,14 +480,34 @@ type JobCommand_FirmwareUpdate struct {
 	FirmwareUpdate *FirmwareUpdate `protobuf:"bytes,16,opt,name=firmware_update,json=firmwareUpdate,proto3,oneof"`
 }
 
+type JobCommand_ColdReboot struct {
+	ColdReboot *ColdReboot `protobuf:"bytes,17,opt,name=cold_reboot,json=coldReboot,proto3,oneof"`
+}
+
+type JobCommand_ArtifactDownload struct {
+	ArtifactDownload *ArtifactDownload `protobuf:"bytes,18,opt,name=artifact_download,json=artifactDownload,proto3,oneof"`
+}
+
+type JobCommand_SystemValidation struct {
+	SystemValidation *SystemValidation `protobuf:"bytes,19,opt,name=system_validation,json=systemValidation,proto3,oneof"`
+}
+
 func (*JobCommand_FirmwareUpdate) isJobCommand_Operation() {}
+
+func (*JobCommand_ColdReboot) isJobCommand_Operation() {}
+
+func (*JobCommand_ArtifactDownload) isJobCommand_Operation() {}
+
+func (*JobCommand_SystemValidation) isJobCommand_Operation() {}
 
 // FirmwareUpdate is one or several packages for one node, in order.
 type FirmwareUpdate struct {
-	state         protoimpl.MessageState  `protogen:"open.v1"`
-	Targets       []*FirmwareUpdateTarget `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
-	Activate      bool                    `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
-	Force         bool                    `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	state    protoimpl.MessageState  `protogen:"open.v1"`
+	Targets  []*FirmwareUpdateTarget `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	Activate bool                    `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
+	Force    bool                    `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// In-band and other targets may stand side by side; in-band ones go first.
+	Mixed         bool `protobuf:"varint,4,opt,name=mixed,proto3" json:"mixed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -513,6 +563,13 @@ func (x *FirmwareUpdate) GetForce() bool {
 	return false
 }
 
+func (x *FirmwareUpdate) GetMixed() bool {
+	if x != nil {
+		return x.Mixed
+	}
+	return false
+}
+
 // FirmwareUpdateTarget is one package and where it goes.
 type FirmwareUpdateTarget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -524,8 +581,12 @@ type FirmwareUpdateTarget struct {
 	// SHA-256 of the file when it was admitted.
 	Sha256          []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	ExpectedVersion string `protobuf:"bytes,5,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// File of the firmware catalogue, in place of one below the firmware directory.
+	Artifact *ArtifactRef `protobuf:"bytes,6,opt,name=artifact,proto3" json:"artifact,omitempty"`
+	// Target key of a firmware object, for example HMC; empty in direct updates.
+	Key           string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FirmwareUpdateTarget) Reset() {
@@ -593,6 +654,382 @@ func (x *FirmwareUpdateTarget) GetExpectedVersion() string {
 	return ""
 }
 
+func (x *FirmwareUpdateTarget) GetArtifact() *ArtifactRef {
+	if x != nil {
+		return x.Artifact
+	}
+	return nil
+}
+
+func (x *FirmwareUpdateTarget) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// ArtifactRef names a downloaded file of the firmware catalogue.
+type ArtifactRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Cache that holds it: a firmware object's id, or that of one inline apply.
+	Cache string `protobuf:"bytes,1,opt,name=cache,proto3" json:"cache,omitempty"`
+	// Type directory and base name, for example prod/bmc.fwpkg.
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArtifactRef) Reset() {
+	*x = ArtifactRef{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArtifactRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArtifactRef) ProtoMessage() {}
+
+func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
+func (*ArtifactRef) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ArtifactRef) GetCache() string {
+	if x != nil {
+		return x.Cache
+	}
+	return ""
+}
+
+func (x *ArtifactRef) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// ArtifactDownload fetches every artifact of one cache. What and from where is in
+// the catalogue; an access token is in the command's secrets.
+type ArtifactDownload struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cache         string                 `protobuf:"bytes,1,opt,name=cache,proto3" json:"cache,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArtifactDownload) Reset() {
+	*x = ArtifactDownload{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArtifactDownload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArtifactDownload) ProtoMessage() {}
+
+func (x *ArtifactDownload) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArtifactDownload.ProtoReflect.Descriptor instead.
+func (*ArtifactDownload) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ArtifactDownload) GetCache() string {
+	if x != nil {
+		return x.Cache
+	}
+	return ""
+}
+
+// DownloadSecrets is the plain content of an ArtifactDownload's secrets.
+type DownloadSecrets struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AccessToken   string                 `protobuf:"bytes,1,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownloadSecrets) Reset() {
+	*x = DownloadSecrets{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownloadSecrets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownloadSecrets) ProtoMessage() {}
+
+func (x *DownloadSecrets) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownloadSecrets.ProtoReflect.Descriptor instead.
+func (*DownloadSecrets) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DownloadSecrets) GetAccessToken() string {
+	if x != nil {
+		return x.AccessToken
+	}
+	return ""
+}
+
+// ColdReboot takes a whole rack down and up again.
+type ColdReboot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*NodeTarget          `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Timing        *ColdRebootTiming      `protobuf:"bytes,2,opt,name=timing,proto3" json:"timing,omitempty"`
+	Domain        string                 `protobuf:"bytes,3,opt,name=domain,proto3" json:"domain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ColdReboot) Reset() {
+	*x = ColdReboot{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ColdReboot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ColdReboot) ProtoMessage() {}
+
+func (x *ColdReboot) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ColdReboot.ProtoReflect.Descriptor instead.
+func (*ColdReboot) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ColdReboot) GetNodes() []*NodeTarget {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ColdReboot) GetTiming() *ColdRebootTiming {
+	if x != nil {
+		return x.Timing
+	}
+	return nil
+}
+
+func (x *ColdReboot) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+// ColdRebootTiming overrides waits of a cold reboot, in seconds; 0 is the default.
+type ColdRebootTiming struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	PrestageShutdownFloor   uint32                 `protobuf:"varint,1,opt,name=prestage_shutdown_floor,json=prestageShutdownFloor,proto3" json:"prestage_shutdown_floor,omitempty"`
+	PrestageShutdownPollMax uint32                 `protobuf:"varint,2,opt,name=prestage_shutdown_poll_max,json=prestageShutdownPollMax,proto3" json:"prestage_shutdown_poll_max,omitempty"`
+	DischargeFloor          uint32                 `protobuf:"varint,3,opt,name=discharge_floor,json=dischargeFloor,proto3" json:"discharge_floor,omitempty"`
+	DischargePollMax        uint32                 `protobuf:"varint,4,opt,name=discharge_poll_max,json=dischargePollMax,proto3" json:"discharge_poll_max,omitempty"`
+	BmcUpFloor              uint32                 `protobuf:"varint,5,opt,name=bmc_up_floor,json=bmcUpFloor,proto3" json:"bmc_up_floor,omitempty"`
+	BmcUpPollMax            uint32                 `protobuf:"varint,6,opt,name=bmc_up_poll_max,json=bmcUpPollMax,proto3" json:"bmc_up_poll_max,omitempty"`
+	NvosHelloBackoff        uint32                 `protobuf:"varint,7,opt,name=nvos_hello_backoff,json=nvosHelloBackoff,proto3" json:"nvos_hello_backoff,omitempty"`
+	ComputeBootWait         uint32                 `protobuf:"varint,8,opt,name=compute_boot_wait,json=computeBootWait,proto3" json:"compute_boot_wait,omitempty"`
+	PollInterval            uint32                 `protobuf:"varint,9,opt,name=poll_interval,json=pollInterval,proto3" json:"poll_interval,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *ColdRebootTiming) Reset() {
+	*x = ColdRebootTiming{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ColdRebootTiming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ColdRebootTiming) ProtoMessage() {}
+
+func (x *ColdRebootTiming) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ColdRebootTiming.ProtoReflect.Descriptor instead.
+func (*ColdRebootTiming) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ColdRebootTiming) GetPrestageShutdownFloor() uint32 {
+	if x != nil {
+		return x.PrestageShutdownFloor
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetPrestageShutdownPollMax() uint32 {
+	if x != nil {
+		return x.PrestageShutdownPollMax
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetDischargeFloor() uint32 {
+	if x != nil {
+		return x.DischargeFloor
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetDischargePollMax() uint32 {
+	if x != nil {
+		return x.DischargePollMax
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetBmcUpFloor() uint32 {
+	if x != nil {
+		return x.BmcUpFloor
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetBmcUpPollMax() uint32 {
+	if x != nil {
+		return x.BmcUpPollMax
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetNvosHelloBackoff() uint32 {
+	if x != nil {
+		return x.NvosHelloBackoff
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetComputeBootWait() uint32 {
+	if x != nil {
+		return x.ComputeBootWait
+	}
+	return 0
+}
+
+func (x *ColdRebootTiming) GetPollInterval() uint32 {
+	if x != nil {
+		return x.PollInterval
+	}
+	return 0
+}
+
+// SystemValidation runs the configured external validator against one node.
+type SystemValidation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Passed to the validator as it is.
+	ConfigOverride string `protobuf:"bytes,1,opt,name=config_override,json=configOverride,proto3" json:"config_override,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SystemValidation) Reset() {
+	*x = SystemValidation{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SystemValidation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SystemValidation) ProtoMessage() {}
+
+func (x *SystemValidation) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SystemValidation.ProtoReflect.Descriptor instead.
+func (*SystemValidation) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SystemValidation) GetConfigOverride() string {
+	if x != nil {
+		return x.ConfigOverride
+	}
+	return ""
+}
+
 var File_rackbus_v1_command_proto protoreflect.FileDescriptor
 
 const file_rackbus_v1_command_proto_rawDesc = "" +
@@ -620,7 +1057,7 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\tnode_type\x18\x03 \x01(\tR\bnodeType\x12,\n" +
 	"\x03bmc\x18\x04 \x01(\v2\x1a.rackbus.v1.DeviceEndpointR\x03bmc\x12.\n" +
 	"\x04host\x18\x05 \x01(\v2\x1a.rackbus.v1.DeviceEndpointR\x04host\x12+\n" +
-	"\x11inventory_profile\x18\x06 \x01(\tR\x10inventoryProfile\"\x9a\x03\n" +
+	"\x11inventory_profile\x18\x06 \x01(\tR\x10inventoryProfile\"\xef\x04\n" +
 	"\n" +
 	"JobCommand\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
@@ -632,20 +1069,52 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12*\n" +
 	"\x11run_limit_seconds\x18\b \x01(\x03R\x0frunLimitSeconds\x12E\n" +
-	"\x0ffirmware_update\x18\x10 \x01(\v2\x1a.rackbus.v1.FirmwareUpdateH\x00R\x0efirmwareUpdate\x12,\n" +
+	"\x0ffirmware_update\x18\x10 \x01(\v2\x1a.rackbus.v1.FirmwareUpdateH\x00R\x0efirmwareUpdate\x129\n" +
+	"\vcold_reboot\x18\x11 \x01(\v2\x16.rackbus.v1.ColdRebootH\x00R\n" +
+	"coldReboot\x12K\n" +
+	"\x11artifact_download\x18\x12 \x01(\v2\x1c.rackbus.v1.ArtifactDownloadH\x00R\x10artifactDownload\x12K\n" +
+	"\x11system_validation\x18\x13 \x01(\v2\x1c.rackbus.v1.SystemValidationH\x00R\x10systemValidation\x12,\n" +
 	"\asecrets\x18  \x01(\v2\x12.rackbus.v1.SealedR\asecretsB\v\n" +
-	"\toperation\"~\n" +
+	"\toperation\"\x94\x01\n" +
 	"\x0eFirmwareUpdate\x12:\n" +
 	"\atargets\x18\x01 \x03(\v2 .rackbus.v1.FirmwareUpdateTargetR\atargets\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"\xaa\x01\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x14\n" +
+	"\x05mixed\x18\x04 \x01(\bR\x05mixed\"\xf1\x01\n" +
 	"\x14FirmwareUpdateTarget\x12\x1c\n" +
 	"\tcomponent\x18\x01 \x01(\tR\tcomponent\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x12)\n" +
-	"\x10expected_version\x18\x05 \x01(\tR\x0fexpectedVersionB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x10expected_version\x18\x05 \x01(\tR\x0fexpectedVersion\x123\n" +
+	"\bartifact\x18\x06 \x01(\v2\x17.rackbus.v1.ArtifactRefR\bartifact\x12\x10\n" +
+	"\x03key\x18\a \x01(\tR\x03key\"7\n" +
+	"\vArtifactRef\x12\x14\n" +
+	"\x05cache\x18\x01 \x01(\tR\x05cache\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"(\n" +
+	"\x10ArtifactDownload\x12\x14\n" +
+	"\x05cache\x18\x01 \x01(\tR\x05cache\"4\n" +
+	"\x0fDownloadSecrets\x12!\n" +
+	"\faccess_token\x18\x01 \x01(\tR\vaccessToken\"\x88\x01\n" +
+	"\n" +
+	"ColdReboot\x12,\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x16.rackbus.v1.NodeTargetR\x05nodes\x124\n" +
+	"\x06timing\x18\x02 \x01(\v2\x1c.rackbus.v1.ColdRebootTimingR\x06timing\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\tR\x06domain\"\xa6\x03\n" +
+	"\x10ColdRebootTiming\x126\n" +
+	"\x17prestage_shutdown_floor\x18\x01 \x01(\rR\x15prestageShutdownFloor\x12;\n" +
+	"\x1aprestage_shutdown_poll_max\x18\x02 \x01(\rR\x17prestageShutdownPollMax\x12'\n" +
+	"\x0fdischarge_floor\x18\x03 \x01(\rR\x0edischargeFloor\x12,\n" +
+	"\x12discharge_poll_max\x18\x04 \x01(\rR\x10dischargePollMax\x12 \n" +
+	"\fbmc_up_floor\x18\x05 \x01(\rR\n" +
+	"bmcUpFloor\x12%\n" +
+	"\x0fbmc_up_poll_max\x18\x06 \x01(\rR\fbmcUpPollMax\x12,\n" +
+	"\x12nvos_hello_backoff\x18\a \x01(\rR\x10nvosHelloBackoff\x12*\n" +
+	"\x11compute_boot_wait\x18\b \x01(\rR\x0fcomputeBootWait\x12#\n" +
+	"\rpoll_interval\x18\t \x01(\rR\fpollInterval\";\n" +
+	"\x10SystemValidation\x12'\n" +
+	"\x0fconfig_override\x18\x01 \x01(\tR\x0econfigOverrideB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_command_proto_rawDescOnce sync.Once
@@ -659,7 +1128,7 @@ func file_rackbus_v1_command_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_command_proto_rawDescData
 }
 
-var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_rackbus_v1_command_proto_goTypes = []any{
 	(*Sealed)(nil),                // 0: rackbus.v1.Sealed
 	(*DeviceCredentials)(nil),     // 1: rackbus.v1.DeviceCredentials
@@ -668,22 +1137,34 @@ var file_rackbus_v1_command_proto_goTypes = []any{
 	(*JobCommand)(nil),            // 4: rackbus.v1.JobCommand
 	(*FirmwareUpdate)(nil),        // 5: rackbus.v1.FirmwareUpdate
 	(*FirmwareUpdateTarget)(nil),  // 6: rackbus.v1.FirmwareUpdateTarget
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*ArtifactRef)(nil),           // 7: rackbus.v1.ArtifactRef
+	(*ArtifactDownload)(nil),      // 8: rackbus.v1.ArtifactDownload
+	(*DownloadSecrets)(nil),       // 9: rackbus.v1.DownloadSecrets
+	(*ColdReboot)(nil),            // 10: rackbus.v1.ColdReboot
+	(*ColdRebootTiming)(nil),      // 11: rackbus.v1.ColdRebootTiming
+	(*SystemValidation)(nil),      // 12: rackbus.v1.SystemValidation
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_rackbus_v1_command_proto_depIdxs = []int32{
-	0, // 0: rackbus.v1.DeviceEndpoint.credentials:type_name -> rackbus.v1.Sealed
-	2, // 1: rackbus.v1.NodeTarget.bmc:type_name -> rackbus.v1.DeviceEndpoint
-	2, // 2: rackbus.v1.NodeTarget.host:type_name -> rackbus.v1.DeviceEndpoint
-	3, // 3: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
-	7, // 4: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
-	5, // 5: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
-	0, // 6: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
-	6, // 7: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	0,  // 0: rackbus.v1.DeviceEndpoint.credentials:type_name -> rackbus.v1.Sealed
+	2,  // 1: rackbus.v1.NodeTarget.bmc:type_name -> rackbus.v1.DeviceEndpoint
+	2,  // 2: rackbus.v1.NodeTarget.host:type_name -> rackbus.v1.DeviceEndpoint
+	3,  // 3: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
+	13, // 4: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
+	5,  // 5: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
+	10, // 6: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
+	8,  // 7: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
+	12, // 8: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
+	0,  // 9: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
+	6,  // 10: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
+	7,  // 11: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
+	3,  // 12: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	11, // 13: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }
@@ -693,6 +1174,9 @@ func file_rackbus_v1_command_proto_init() {
 	}
 	file_rackbus_v1_command_proto_msgTypes[4].OneofWrappers = []any{
 		(*JobCommand_FirmwareUpdate)(nil),
+		(*JobCommand_ColdReboot)(nil),
+		(*JobCommand_ArtifactDownload)(nil),
+		(*JobCommand_SystemValidation)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -700,7 +1184,7 @@ func file_rackbus_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_command_proto_rawDesc), len(file_rackbus_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -243,6 +243,8 @@ type FirmwareEntry struct {
 	Target        string                 `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	Health        string                 `protobuf:"bytes,5,opt,name=health,proto3" json:"health,omitempty"`
 	FirmwareType  int32                  `protobuf:"varint,6,opt,name=firmware_type,json=firmwareType,proto3" json:"firmware_type,omitempty"`
+	Sku           string                 `protobuf:"bytes,7,opt,name=sku,proto3" json:"sku,omitempty"`
+	SoftwareId    string                 `protobuf:"bytes,8,opt,name=software_id,json=softwareId,proto3" json:"software_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +319,20 @@ func (x *FirmwareEntry) GetFirmwareType() int32 {
 		return x.FirmwareType
 	}
 	return 0
+}
+
+func (x *FirmwareEntry) GetSku() string {
+	if x != nil {
+		return x.Sku
+	}
+	return ""
+}
+
+func (x *FirmwareEntry) GetSoftwareId() string {
+	if x != nil {
+		return x.SoftwareId
+	}
+	return ""
 }
 
 // DeviceInfo is where a tray sits.
@@ -403,7 +419,7 @@ const file_rackbus_v1_query_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x03 \x01(\tR\tmessageId\"\xb2\x01\n" +
+	"message_id\x18\x03 \x01(\tR\tmessageId\"\xe5\x01\n" +
 	"\rFirmwareEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1e\n" +
@@ -412,7 +428,10 @@ const file_rackbus_v1_query_proto_rawDesc = "" +
 	"updateable\x12\x16\n" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12\x16\n" +
 	"\x06health\x18\x05 \x01(\tR\x06health\x12#\n" +
-	"\rfirmware_type\x18\x06 \x01(\x05R\ffirmwareType\"\xa8\x01\n" +
+	"\rfirmware_type\x18\x06 \x01(\x05R\ffirmwareType\x12\x10\n" +
+	"\x03sku\x18\a \x01(\tR\x03sku\x12\x1f\n" +
+	"\vsoftware_id\x18\b \x01(\tR\n" +
+	"softwareId\"\xa8\x01\n" +
 	"\n" +
 	"DeviceInfo\x12\"\n" +
 	"\n" +
