@@ -138,6 +138,7 @@ func TestTypes(t *testing.T) {
 		"switch_sdn_factory_default_reset": 2 * time.Hour, "switch_factory_default_reset": 2 * time.Hour,
 		"switch_system_password_update": time.Hour, "switch_system_image_update": 3 * time.Hour,
 		"configure_scale_up_fabric_manager_v2": time.Hour, "cold_reboot_sequence": 4 * time.Hour,
+		"artifact_download": 12 * time.Hour, "firmware_plan_check": time.Minute, "system_validation": 12 * time.Hour,
 	}
 	require.Len(t, Types(), len(limits))
 	for id, limit := range limits {
@@ -145,7 +146,7 @@ func TestTypes(t *testing.T) {
 		require.True(t, ok, id)
 		require.Equal(t, id, info.Type)
 		require.Equal(t, limit, info.RunLimit, id)
-		require.True(t, info.Exclusive, id)
+		require.Equal(t, id != "firmware_plan_check", info.Exclusive, id)
 		require.Equal(t, info.Noun+"s", info.Plural)
 		require.Equal(t, info.Wording, id.Wording())
 	}
