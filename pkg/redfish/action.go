@@ -46,16 +46,19 @@ type parameter struct {
 	allowable []string
 }
 
-// parameters reads the ActionInfo an action names. ok is false when it names
-// none or it cannot be read.
-func (c *Client) parameters(ctx context.Context, op string, a *actionInfo) (list []parameter, ok bool) {
+// parameters reads the ActionInfo an action names. The list is empty when it
+// names none or it cannot be read; only what no repetition cures is an error.
+func (c *Client) parameters(ctx context.Context, op string, a *actionInfo) (list []parameter, err error) {
 	ref := a.link("@Redfish.ActionInfo")
 	if ref == "" {
-		return nil, false
+		return nil, nil
 	}
 	info, err := c.follow(ctx, op, ref, c.timing.Request)
 	if err != nil {
-		return nil, false
+		if hopeless(ctx, err) {
+			return nil, err
+		}
+		return nil, nil
 	}
 	for _, raw := range info.list("Parameters") {
 		d, err := parseDocument(raw)
@@ -64,22 +67,22 @@ func (c *Client) parameters(ctx context.Context, op string, a *actionInfo) (list
 		}
 		list = append(list, parameter{name: d.text("Name"), fallback: d.text("DefaultValue"), allowable: d.texts("AllowableValues")})
 	}
-	return list, true
+	return list, nil
 }
 
 // allowed gives the values a parameter may take: named in place, else in the
 // ActionInfo. Empty means that the device does not say.
-func (c *Client) allowed(ctx context.Context, op string, a *actionInfo, name string) []string {
+func (c *Client) allowed(ctx context.Context, op string, a *actionInfo, name string) ([]string, error) {
 	if values := a.texts(name + "@Redfish.AllowableValues"); len(values) > 0 {
-		return values
+		return values, nil
 	}
-	list, _ := c.parameters(ctx, op, a)
+	list, err := c.parameters(ctx, op, a)
 	for _, p := range list {
 		if p.name == name {
-			return p.allowable
+			return p.allowable, nil
 		}
 	}
-	return nil
+	return nil, err
 }
 
 // choose picks the first wanted value that is allowed. When none is, the first

@@ -157,6 +157,9 @@ func (c *Client) RunStep(ctx context.Context, step Step, state *ActivationState)
 // set, is called ahead of each step and may stop the activation; it is where a
 // caller without checkpoints of its own reports progress.
 func (c *Client) Activate(ctx context.Context, state *ActivationState, before func(Step, int) error) error {
+	if state == nil {
+		state = &ActivationState{}
+	}
 	plan := c.profile.Activation
 	from := 0
 	for round := 1; ; round++ {

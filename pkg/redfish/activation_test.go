@@ -109,7 +109,7 @@ func TestActivationGB200GetsASecondRound(t *testing.T) {
 	})
 }
 
-func TestActivationGB300RepeatsOn_H4(t *testing.T) {
+func TestH4ActivationGB300RepeatsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -128,7 +128,7 @@ func TestActivationGB300RepeatsOn_H4(t *testing.T) {
 	})
 }
 
-func TestAuxCycleWhileTheHostIsOnIsRefusedOnce_H5(t *testing.T) {
+func TestH5AuxCycleWhileTheHostIsOnIsRefusedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -201,7 +201,7 @@ func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
 	})
 }
 
-func TestWaitPowerReportsTransitions_H7(t *testing.T) {
+func TestH7WaitPowerReportsTransitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -266,6 +266,47 @@ func TestShelfActivation(t *testing.T) {
 	}
 }
 
+// A controller that tells neither reset time nor uptime keeps its tasks in memory.
+func TestControllerThatForgetsItsTasksHasRestarted(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after []string
+		want          redfish.RestartEvidence
+	}{
+		{"all gone", []string{"5", "6"}, nil, redfish.RestartTasks},
+		{"new ones only", []string{"5"}, []string{"1"}, redfish.RestartTasks},
+		{"one left", []string{"5", "6"}, []string{"6"}, redfish.RestartSteady},
+		{"only another controller's are gone", []string{"HGX_5"}, nil, redfish.RestartSteady},
+		{"there were none", nil, nil, redfish.RestartSteady},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := controller(t, ok(`{"Id":"bmc",`+resettable+`}`))
+				defer b.close()
+				list := func(ids []string) string {
+					var paths []string
+					for _, id := range ids {
+						paths = append(paths, tasksURI+"/"+id)
+					}
+					return members(paths...)
+				}
+				b.on(tasksURI, ok(list(c.before)))
+				client := b.client(liteon, defaults)
+				state, err := client.ResetManager(t.Context(), false)
+				require.NoError(t, err)
+				b.on(tasksURI, reply(503, ""), ok(list(c.after)))
+				started := time.Now()
+				got, err := client.WaitManager(t.Context(), state)
+				require.NoError(t, err)
+				require.Equal(t, c.want, got)
+				if c.want == redfish.RestartTasks {
+					require.Equal(t, 30*time.Second, time.Since(started), "an unreadable list proves nothing")
+				}
+			})
+		})
+	}
+}
+
 func TestShelfActivationAsSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := controller(t, ok(`{"Id":"bmc",`+resettable+`}`))
@@ -281,35 +322,50 @@ func TestShelfActivationAsSteps(t *testing.T) {
 	})
 }
 
-func TestManagerResetParameter_F4_F5(t *testing.T) {
-	for _, c := range []struct {
-		name, action string
-		post         []http.HandlerFunc
-		bodies       []string
-		fails        bool
-	}{
-		{"F5 values in place", `{"target":"/mreset","ResetType@Redfish.AllowableValues":["ForceRestart"]}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
-		{"F5 values in ActionInfo", `{"target":"/mreset","@Redfish.ActionInfo":"/info"}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
-		{"F4 takes no parameter", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`}, false},
-		{"F4 F8 takes no body", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`, ``}, false},
+// resetParameter is how a manager describes its reset and answers it, and what it
+// should get.
+type resetParameter struct {
+	name, action string
+	post         []http.HandlerFunc
+	bodies       []string
+	fails        bool
+}
+
+func (p resetParameter) test(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := controller(t, ok(`{"Id":"bmc","Actions":{"#Manager.Reset":`+p.action+`}}`))
+		defer b.close()
+		b.on("/info", ok(`{"Parameters":[{"Name":"ResetType","AllowableValues":["ForceRestart","None"]}]}`))
+		b.on("POST /mreset", p.post...)
+		_, err := b.client(liteon, defaults).ResetManager(t.Context(), false)
+		require.Equal(t, p.fails, err != nil)
+		var bodies []string
+		for _, post := range b.requests("POST", "/mreset") {
+			bodies = append(bodies, post.body)
+		}
+		require.Equal(t, p.bodies, bodies)
+	})
+}
+
+func TestF4ManagerResetWithoutParameters(t *testing.T) {
+	for _, p := range []resetParameter{
+		{"takes no parameter", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`}, false},
+		{"takes no body", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`, ``}, false},
 		{"a refusal for its state is believed", `{"target":"/mreset"}`, []http.HandlerFunc{refuse(400, "Base.1.8.ResourceInUse", "updating")}, []string{`{"ResetType":"GracefulRestart"}`}, true},
 		{"a refused value is believed", `{"target":"/mreset","@Redfish.ActionInfo":"/info"}`, []http.HandlerFunc{reply(400, "")}, []string{`{"ResetType":"ForceRestart"}`}, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := controller(t, ok(`{"Id":"bmc","Actions":{"#Manager.Reset":`+c.action+`}}`))
-				defer b.close()
-				b.on("/info", ok(`{"Parameters":[{"Name":"ResetType","AllowableValues":["ForceRestart","None"]}]}`))
-				b.on("POST /mreset", c.post...)
-				_, err := b.client(liteon, defaults).ResetManager(t.Context(), false)
-				require.Equal(t, c.fails, err != nil)
-				var bodies []string
-				for _, p := range b.requests("POST", "/mreset") {
-					bodies = append(bodies, p.body)
-				}
-				require.Equal(t, c.bodies, bodies)
-			})
-		})
+		t.Run(p.name, p.test)
+	}
+}
+
+func TestF5ManagerResetTakesAnAdvertisedValue(t *testing.T) {
+	for _, p := range []resetParameter{
+		{"values in place", `{"target":"/mreset","ResetType@Redfish.AllowableValues":["ForceRestart"]}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
+		{"values in ActionInfo", `{"target":"/mreset","@Redfish.ActionInfo":"/info"}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
+		{"ActionInfo as a link object", `{"target":"/mreset","@Redfish.ActionInfo":{"@odata.id":"/info"}}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
+		{"no values at all", `{"target":"/mreset","@Redfish.ActionInfo":"/gone"}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"GracefulRestart"}`}, false},
+	} {
+		t.Run(p.name, p.test)
 	}
 }
 

@@ -42,7 +42,10 @@ type Client struct {
 	idle    time.Duration
 	ownPool *Pool
 
+	// shelfChassis and powerShelf are where a shelf was found to be read and to be
+	// switched.
 	shelfChassis atomic.Pointer[string]
+	powerShelf   atomic.Pointer[string]
 }
 
 // New checks the endpoint and returns a client. It sends nothing.
@@ -50,8 +53,8 @@ func New(e Endpoint, o Options) (*Client, error) {
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
-	if o.Profile.NodeType == "" {
-		return nil, invalid("configure BMC endpoint", "no product profile was given")
+	if err := o.Profile.Validate(); err != nil {
+		return nil, err
 	}
 	c := &Client{
 		endpoint:  e,

@@ -24,7 +24,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/secret"
 )
 
-func TestEveryRequestCarriesBasicAuthAndAsksForIdentity_F11(t *testing.T) {
+func TestF11EveryRequestCarriesBasicAuthAndAsksForIdentity(t *testing.T) {
 	b := newBMC(t)
 	b.system(`"On"`)
 	_, err := b.client(gb200).PowerState(t.Context())
@@ -137,7 +137,7 @@ func TestCertificateIsCheckedWhenACAIsGiven(t *testing.T) {
 	require.Equal(t, redfish.CodeTLS, redfish.CodeOf(with(x509.NewCertPool(), "")))
 }
 
-func TestSilentDeviceTimesOut_F12(t *testing.T) {
+func TestF12SilentDeviceTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -149,7 +149,7 @@ func TestSilentDeviceTimesOut_F12(t *testing.T) {
 	})
 }
 
-func TestSilentHandshakeTimesOut_F12(t *testing.T) {
+func TestF12SilentHandshakeTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan net.Conn, 4)
 		pool := redfish.NewPool(redfish.PoolOptions{Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -198,7 +198,7 @@ func TestAnswersHaveALimit(t *testing.T) {
 	require.Equal(t, redfish.CodeInvalidResponse, redfish.CodeOf(err))
 }
 
-func TestRedirects_F13(t *testing.T) {
+func TestF13Redirects(t *testing.T) {
 	for _, status := range []int{301, 302, 307, 308} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			b := newBMC(t)
@@ -215,7 +215,7 @@ func TestRedirects_F13(t *testing.T) {
 	}
 }
 
-func TestForeignRedirectIsRefused_F13(t *testing.T) {
+func TestF13ForeignRedirectIsRefused(t *testing.T) {
 	foreign := newBMC(t)
 	for name, location := range map[string]string{
 		"other host":   foreign.srv.URL + systemURI,
@@ -280,7 +280,7 @@ func TestCredentialsNeverShow(t *testing.T) {
 	require.NotEmpty(t, log.String())
 }
 
-func TestCredentialFaultIsAskedOnce_G4(t *testing.T) {
+func TestG4CredentialFaultIsAskedOnce(t *testing.T) {
 	for _, status := range []int{401, 403} {
 		b := newBMC(t)
 		for _, route := range []string{systemURI, tasksURI + "/1", "/redfish/v1", updateURI, inventoryURI, "/redfish/v1/Chassis", "/redfish/v1/Chassis/Chassis_0"} {

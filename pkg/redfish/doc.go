@@ -32,7 +32,14 @@
 //
 // # Products
 //
-// Differences between products are data: a Profile per node type. Another
-// vendor is another entry in the table plus, where needed, one more value of
-// PowerStyle, UpdateFlavour or ActivationKind.
+// Differences between products are data: a Profile per node type, all in
+// products.go. What a vendor does in a way of its own stands in one file of the
+// vendor's name (delta.go, lenovo.go, liteon.go) behind a value of PowerStyle,
+// ConfigurationKeeping or a path of the Profile. Nothing else asks for a vendor.
+//
+// # Versions
+//
+// Packages and inventories name components differently. MatchPackages finds what
+// each inventory entry should read once packages are in force, by name, type and
+// SKU; CompareVersions compares that with what it reads.
 package redfish

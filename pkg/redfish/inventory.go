@@ -40,6 +40,9 @@ type FirmwareItem struct {
 	// Health is "Unknown" when the device does not say.
 	Health schemas.Health
 	Type   FirmwareType
+	// Model is that of the device the image runs on. The inventory itself tells it
+	// only of power units; Client.Identify fills it in for others.
+	Model string
 	// RelatedItems are the resources the image runs on.
 	RelatedItems []string
 }
@@ -76,43 +79,26 @@ func (e *InventoryError) Unwrap() []error {
 // ErrEmptyInventory is wrapped when a device lists no firmware at all.
 var ErrEmptyInventory = errors.New("the firmware inventory is empty")
 
-// FirmwareInventory reads all members of the firmware inventory. When some could
-// not be read it returns the others together with an *InventoryError. Rejected
-// credentials and the end of ctx end the walk.
+// FirmwareInventory reads all members of the firmware inventory, and the power
+// units of shelves that list theirs elsewhere. When some could not be read it
+// returns the others together with an *InventoryError. Rejected credentials and
+// the end of ctx end the walk.
 func (c *Client) FirmwareInventory(ctx context.Context) ([]FirmwareItem, error) {
 	const op = "read firmware inventory"
 	list, err := c.collection(ctx, op, updatePath+"/FirmwareInventory")
 	if err != nil {
 		return nil, err
 	}
-	embedded := embeddedInventory(list)
-	complete := len(embedded) > 0
-	for _, member := range list.members {
-		if _, ok := embedded[strings.ToLower(leaf(member))]; !ok {
-			complete = false
-		}
+	items, failed, err := c.inventoryMembers(ctx, op, list)
+	if err != nil {
+		return items, err
 	}
-	var (
-		items  []FirmwareItem
-		failed []MemberError
-	)
-	for _, member := range list.members {
-		cover, covered := embedded[strings.ToLower(leaf(member))]
-		if complete {
-			items = append(items, firmwareItem(cover, member))
-			continue
-		}
-		r, err := c.member(ctx, op, member)
-		switch {
-		case err == nil:
-			items = append(items, firmwareItem(r.document, member))
-		case hopeless(ctx, err):
+	if c.profile.PowerUnitsPath != "" {
+		var missing []MemberError
+		if items, missing, err = c.addPowerUnits(ctx, op, items); err != nil {
 			return items, err
-		case covered:
-			items = append(items, firmwareItem(cover, member))
-		default:
-			failed = append(failed, MemberError{URI: member, Err: err})
 		}
+		failed = append(failed, missing...)
 	}
 	switch {
 	case len(failed) > 0:
@@ -123,27 +109,79 @@ func (c *Client) FirmwareInventory(ctx context.Context) ([]FirmwareItem, error) 
 	return items, nil
 }
 
-// embeddedInventory finds the list some vendors put into the collection itself,
-// by lower-case member name.
-func embeddedInventory(list *collection) map[string]document {
-	out := map[string]document{}
+// inventoryMembers takes the members from the list embedded in the collection
+// when that has all of them. Else it reads them one by one, and the list fills
+// the gaps.
+func (c *Client) inventoryMembers(ctx context.Context, op string, list *collection) (items []FirmwareItem, failed []MemberError, err error) {
+	embedded := embeddedVersions(list)
+	complete := len(embedded) > 0
+	for _, member := range list.members {
+		if _, ok := embedded[strings.ToLower(leaf(member))]; !ok {
+			complete = false
+		}
+	}
+	for _, member := range list.members {
+		cover, covered := embedded[strings.ToLower(leaf(member))]
+		if complete {
+			items = append(items, embeddedItem(cover, member))
+			continue
+		}
+		r, err := c.member(ctx, op, member)
+		switch {
+		case err == nil:
+			items = append(items, firmwareItem(r.document, member))
+		case hopeless(ctx, err):
+			return items, failed, err
+		case covered:
+			items = append(items, embeddedItem(cover, member))
+		default:
+			failed = append(failed, MemberError{URI: member, Err: err})
+		}
+	}
+	return items, failed, nil
+}
+
+// embeddedEntries is the list some vendors put into the collection itself.
+func embeddedEntries(list *collection) []document {
+	var out []document
 	oem := list.object("Oem")
 	for vendor := range oem {
 		for _, raw := range oem.object(vendor).list("FirmwareInventory") {
-			d, err := parseDocument(raw)
-			if err != nil || !d.has("Version") {
-				continue
-			}
-			name := leaf(d.link("DataSourceUri"))
-			if name == "" {
-				name = d.text("Name")
-			}
-			if name != "" {
-				out[strings.ToLower(name)] = d
+			if d, err := parseDocument(raw); err == nil && embeddedName(d) != "" {
+				out = append(out, d)
 			}
 		}
 	}
 	return out
+}
+
+// embeddedName is the member that an embedded entry stands for.
+func embeddedName(d document) string {
+	if name := leaf(d.link("DataSourceUri")); name != "" {
+		return name
+	}
+	return d.text("Name")
+}
+
+// embeddedVersions gives the embedded entries that tell a version, by lower-case
+// member name.
+func embeddedVersions(list *collection) map[string]document {
+	out := map[string]document{}
+	for _, d := range embeddedEntries(list) {
+		if d.has("Version") {
+			out[strings.ToLower(embeddedName(d))] = d
+		}
+	}
+	return out
+}
+
+// embeddedItem: an entry has no id of its own; its Name may be one for people.
+func embeddedItem(d document, member string) FirmwareItem {
+	item := firmwareItem(d, member)
+	if !d.has("Id") {
+		item.Name = leaf(member)
+	}
+	return item
 }
 
 func firmwareItem(d document, uri string) FirmwareItem {

@@ -5,6 +5,7 @@ package redfish
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/stmcginnis/gofish/schemas"
 )
+
+// liteonUnitsPath is LiteOn's own collection of supplies, seen on PF-1333-7R.
+const liteonUnitsPath = rootPath + "/Chassis/powershelf/Power/Oem/LiteOn/PowerUnits"
 
 // PowerUnit is a supply of a LiteOn shelf as its vendor collection shows it.
 type PowerUnit struct {
@@ -51,19 +55,6 @@ func PowerUnitVersion(fileName string) string {
 		return ""
 	}
 	return strings.ToUpper(m[1])
-}
-
-// IsPowerUnitPackage reports whether a file or target is for the supplies and
-// not for the shelf's controller.
-func IsPowerUnitPackage(fileName string, targets []string) bool {
-	lower := strings.ToLower(fileName)
-	if strings.HasPrefix(lower, "sp-") || strings.Contains(lower, "liteon-psu") || strings.Contains(lower, "_psu") {
-		return true
-	}
-	return slices.ContainsFunc(targets, func(t string) bool {
-		t = strings.ToLower(t)
-		return strings.Contains(t, "psu") || strings.Contains(t, "powerunit") || strings.Contains(t, "powerdevice")
-	})
 }
 
 // AtVersion reports whether both banks of the unit hold a version such as F1F1.
@@ -136,6 +127,51 @@ func (c *Client) PowerUnit(ctx context.Context, id string) (PowerUnit, error) {
 	return powerUnit(r), nil
 }
 
+// addPowerUnits completes an inventory with the units that it lacks or lists
+// without a version. A shelf without the collection has none to add.
+func (c *Client) addPowerUnits(ctx context.Context, op string, items []FirmwareItem) ([]FirmwareItem, []MemberError, error) {
+	list, err := c.collection(ctx, op, c.profile.PowerUnitsPath)
+	if err != nil {
+		switch {
+		case hopeless(ctx, err):
+			return items, nil, err
+		case CodeOf(err) == CodeNotFound:
+			return items, nil, nil
+		}
+		return items, []MemberError{{URI: c.profile.PowerUnitsPath, Err: err}}, nil
+	}
+	var failed []MemberError
+	for _, member := range list.members {
+		at := slices.IndexFunc(items, func(i FirmwareItem) bool { return strings.EqualFold(i.Name, leaf(member)) })
+		if at >= 0 && items[at].Version != "" {
+			continue
+		}
+		r, err := c.member(ctx, op, member)
+		switch {
+		case err != nil && hopeless(ctx, err):
+			return items, failed, err
+		case err != nil:
+			failed = append(failed, MemberError{URI: member, Err: err})
+		case at >= 0:
+			items[at].Version = powerUnit(r).Version
+		default:
+			items = append(items, powerUnit(r).item())
+		}
+	}
+	return items, failed, nil
+}
+
+// item is the unit as an entry of the inventory.
+func (u PowerUnit) item() FirmwareItem {
+	item := FirmwareItem{Name: u.ID, URI: u.URI, Version: u.Version, Model: u.Model, Updateable: true, Health: "Unknown"}
+	for _, health := range []schemas.Health{schemas.OKHealth, schemas.WarningHealth, schemas.CriticalHealth} {
+		if strings.EqualFold(u.Status, string(health)) {
+			item.Health = health
+		}
+	}
+	return item
+}
+
 func powerUnit(r *resource) PowerUnit {
 	u := PowerUnit{
 		ID: r.text("Id"), URI: r.path, Model: r.text("Model"), SerialNumber: r.text("SerialNumber"),
@@ -167,6 +203,45 @@ func (c *Client) PushPowerUnit(ctx context.Context, id string, u UploadRequest) 
 		return nil
 	}
 	return err
+}
+
+// PushPowerUnits sends an image to one unit, by its id, or with an empty unit to
+// all at once. Then the shelf updates them under one task, named in the result; a
+// zero task says that only the units can tell. A shelf that refuses the push to
+// all as busy is asked again; one whose answer was lost is not, since it may have
+// begun: its error says OutcomeUnknown.
+func (c *Client) PushPowerUnits(ctx context.Context, unit string, u UploadRequest) (UploadResult, error) {
+	const op = "upload power unit firmware"
+	if unit != "" {
+		return UploadResult{}, c.PushPowerUnit(ctx, unit, u)
+	}
+	if c.profile.PowerUnitsPath == "" {
+		return UploadResult{}, invalid(op, "the product has no power unit collection")
+	}
+	for attempt := 1; ; attempt++ {
+		result, err := c.pushAllUnits(ctx, u)
+		e, failed := asError(err)
+		if !failed || hopeless(ctx, err) || !e.Transient() || e.OutcomeUnknown() || attempt >= c.timing.PowerUnitsAttempts {
+			return result, err
+		}
+		c.log.Info("image for all power units not taken, trying again",
+			slog.String("op", op), slog.Int("attempt", attempt), slog.String("err", err.Error()))
+		if err := sleep(ctx, op, pause(c.timing.PowerUnitsPause, err)); err != nil {
+			return UploadResult{}, err
+		}
+	}
+}
+
+func (c *Client) pushAllUnits(ctx context.Context, u UploadRequest) (UploadResult, error) {
+	s, err := c.UpdateService(ctx)
+	if err != nil {
+		return UploadResult{}, err
+	}
+	result, err := c.UploadPush(ctx, s, u)
+	if errors.Is(err, ErrAcceptedWithoutTask) {
+		return result, nil
+	}
+	return result, err
 }
 
 // WaitPowerUnit polls a unit until its update has ended. target is the version

@@ -3,6 +3,7 @@
 package redfish_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -26,9 +27,6 @@ func TestPowerUnitFileNames(t *testing.T) {
 	} {
 		require.Equal(t, want, redfish.PowerUnitVersion(name), name)
 	}
-	require.True(t, redfish.IsPowerUnitPackage("SP-x.bin", nil))
-	require.True(t, redfish.IsPowerUnitPackage("x", []string{"/a/powerdevice1"}))
-	require.False(t, redfish.IsPowerUnitPackage("pmc.tar", nil))
 }
 
 func TestPowerUnitPhase(t *testing.T) {
@@ -107,4 +105,98 @@ func TestValidatePowerUnits(t *testing.T) {
 		require.Len(t, bad, 1)
 		require.Equal(t, 300*time.Second, time.Since(started))
 	})
+}
+
+func TestPushToAllPowerUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPipeBMC(t)
+		defer b.close()
+		b.updateService(`{"HttpPushUri":"` + pushURI + `"}`)
+		b.on("POST "+pushURI, reply(503, ""), reply(503, "", "Retry-After", "25"), reply(202, taskBody))
+		c := b.client(liteon, defaults)
+		started := time.Now()
+		result, err := c.PushPowerUnits(t.Context(), "", image(9000))
+		require.NoError(t, err)
+		require.Equal(t, redfish.TaskByID("7"), result.Task)
+		require.Equal(t, 35*time.Second, time.Since(started))
+		posts := b.requests("POST", pushURI)
+		require.Len(t, posts, 3)
+		require.Empty(t, posts[2].header.Get("LiteonPowerDeviceId"))
+
+		b.on("POST "+pushURI, reply(200, `{"Result":"success"}`))
+		result, err = c.PushPowerUnits(t.Context(), "", image(9000))
+		require.NoError(t, err)
+		require.True(t, result.Task.IsZero(), "only the units can tell")
+	})
+	for name, answer := range map[string]struct {
+		h     http.HandlerFunc
+		posts int
+		code  redfish.ErrorCode
+	}{
+		"busy to the end":            {reply(503, ""), 3, redfish.CodeUnavailable},
+		"refused":                    {reply(400, ""), 1, redfish.CodeInternal},
+		"credentials":                {reply(401, ""), 1, redfish.CodeUnauthenticated},
+		"a lost answer may be a yes": {cut, 1, redfish.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newPipeBMC(t)
+				defer b.close()
+				b.updateService(`{"HttpPushUri":"` + pushURI + `"}`)
+				b.on("POST "+pushURI, answer.h)
+				_, err := b.client(liteon, defaults).PushPowerUnits(t.Context(), "", image(9))
+				require.Equal(t, answer.code, redfish.CodeOf(err))
+				require.Len(t, b.requests("POST", pushURI), answer.posts)
+			})
+		})
+	}
+}
+
+func TestPushToOnePowerUnit(t *testing.T) {
+	b := newBMC(t)
+	b.on("POST "+unitsURI+"/Actions/UpdateService/", reply(200, `{"Result":"success"}`))
+	_, err := b.client(liteon).PushPowerUnits(t.Context(), "powerdevice5", image(9))
+	require.NoError(t, err)
+	posts := b.requests("POST", "/")
+	require.Len(t, posts, 1)
+	require.Equal(t, "5", posts[0].header.Get("LiteonPowerDeviceId"))
+	_, err = b.client(delta).PushPowerUnits(t.Context(), "", image(9))
+	require.Equal(t, redfish.CodeInvalidArgument, redfish.CodeOf(err))
+}
+
+func TestInventoryListsPowerUnits(t *testing.T) {
+	b := newBMC(t)
+	b.on(inventoryURI, ok(members(inventoryURI+"/mcu", inventoryURI+"/powerdevice0", inventoryURI+"/powerdevice1")))
+	b.on(inventoryURI+"/mcu", ok(`{"Id":"mcu","Version":"1"}`))
+	b.on(inventoryURI+"/powerdevice0", ok(`{"Id":"powerdevice0","Version":"0xf0 / 0xf0","Updateable":true}`))
+	b.on(inventoryURI+"/powerdevice1", ok(`{"Id":"powerdevice1","Updateable":false}`))
+	c := b.client(liteon)
+	items, err := c.FirmwareInventory(t.Context())
+	require.NoError(t, err, "a shelf without the collection has none to add")
+	require.Len(t, items, 3)
+
+	b.on(unitsURI, ok(members(unitsURI+"/powerdevice0", unitsURI+"/powerdevice1", unitsURI+"/powerdevice2", unitsURI+"/powerdevice3")))
+	b.on(unitsURI+"/powerdevice1", unit("powerdevice1", "0xf1 / 0xf1", "0", "OK"))
+	b.on(unitsURI+"/powerdevice2", unit("powerdevice2", "0xf2 / 0xf2", "0", "ok"))
+	b.on(unitsURI+"/powerdevice3", reply(500, ""))
+	items, err = c.FirmwareInventory(t.Context())
+	failed, is := errors.AsType[*redfish.InventoryError](err)
+	require.True(t, is)
+	require.Len(t, failed.Members, 1)
+	require.Equal(t, unitsURI+"/powerdevice3", failed.Members[0].URI)
+	require.Len(t, items, 4)
+	require.Empty(t, b.requests("GET", unitsURI+"/powerdevice0"), "what the inventory tells is not read again")
+	require.Equal(t, "0xf1 / 0xf1", items[2].Version)
+	require.False(t, items[2].Updateable)
+	require.Equal(t, redfish.FirmwareItem{Name: "powerdevice2", URI: unitsURI + "/powerdevice2", Version: "0xf2 / 0xf2",
+		Model: "PS", Updateable: true, Health: "OK"}, items[3])
+
+	b.on(unitsURI, reply(503, ""))
+	_, err = c.FirmwareInventory(t.Context())
+	require.ErrorAs(t, err, &failed)
+	b.on(unitsURI, reply(403, ""))
+	_, err = c.FirmwareInventory(t.Context())
+	require.True(t, asError(t, err).CredentialFault())
+	_, err = b.client(delta).FirmwareInventory(t.Context())
+	require.NoError(t, err, "other shelves have no such collection")
 }

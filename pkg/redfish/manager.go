@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -19,6 +20,9 @@ type ManagerState struct {
 	// negative when the manager does not tell.
 	LastResetTime string  `json:"last_reset_time,omitempty"`
 	UptimeSeconds float64 `json:"uptime_seconds"`
+	// Tasks are those the manager knew before the reset, kept only when it tells
+	// neither of the two above.
+	Tasks []string `json:"tasks,omitempty"`
 	// ResetAt is when the reset was sent.
 	ResetAt time.Time `json:"reset_at"`
 	// Accepted is false when the answer was lost.
@@ -36,6 +40,9 @@ const (
 	RestartResetTime RestartEvidence = "last_reset_time"
 	// RestartUptime: it runs for a shorter time than before.
 	RestartUptime RestartEvidence = "uptime"
+	// RestartTasks: it accepted the reset and has lost all its tasks, which live in
+	// its memory.
+	RestartTasks RestartEvidence = "tasks_gone"
 	// RestartSteady: it accepted the reset and has answered without a gap since;
 	// it must have restarted between two probes.
 	RestartSteady RestartEvidence = "steady"
@@ -87,12 +94,18 @@ func (c *Client) ResetManager(ctx context.Context, force bool) (ManagerState, er
 		return ManagerState{}, err
 	}
 	state := managerState(r)
+	if state.tellsNothing() {
+		state.Tasks = c.ownTasks(ctx)
+	}
 	state.ResetAt = time.Now()
 	wanted := []string{string(schemas.GracefulRestartResetType), string(schemas.ForceRestartResetType)}
 	if force {
 		wanted[0], wanted[1] = wanted[1], wanted[0]
 	}
-	allowed := c.allowed(ctx, op, reset, "ResetType")
+	allowed, err := c.allowed(ctx, op, reset, "ResetType")
+	if err != nil {
+		return ManagerState{}, err
+	}
 	value, _ := choose(wanted, allowed)
 	err = c.post(ctx, op, reset.target, map[string]string{"ResetType": value})
 	if e, ok := asError(err); ok && e.Status == http.StatusBadRequest && len(allowed) == 0 && e.Code != CodeFailedPrecondition {
@@ -118,11 +131,43 @@ func managerState(r *resource) ManagerState {
 	return s
 }
 
+// tellsNothing reports a manager by whose own words no restart can be seen.
+func (s ManagerState) tellsNothing() bool { return s.LastResetTime == "" && s.UptimeSeconds < 0 }
+
+// ownTasks lists the tasks of the manager itself. Those it shows for the GPU
+// baseboard come and go with another controller. A list that cannot be read is
+// one proof less, no more.
+func (c *Client) ownTasks(ctx context.Context) []string {
+	var own []string
+	tasks, err := c.Tasks(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, task := range tasks {
+		if !task.IsHMC() && task.URI != "" {
+			own = append(own, task.URI)
+		}
+	}
+	return own
+}
+
+// lostTasks reports whether none of the tasks from before the reset is left.
+func (c *Client) lostTasks(ctx context.Context, op string, before ManagerState) bool {
+	if len(before.Tasks) == 0 {
+		return false
+	}
+	list, err := c.collection(ctx, op, tasksPath)
+	if err != nil || !list.listed {
+		return false
+	}
+	return !slices.ContainsFunc(list.members, func(uri string) bool { return slices.Contains(before.Tasks, uri) })
+}
+
 // WaitManager waits until the restart of a manager is over and says what showed
 // it. An outage that is over proves it, and so do a new LastResetTime or a
-// shorter uptime, since a fast controller restarts between two probes. A manager
-// that tells neither is believed after it has answered steadily for a while,
-// provided that it had accepted the reset.
+// shorter uptime, since a fast controller restarts between two probes. One that
+// tells neither has restarted when its tasks are gone, or is believed after it
+// has answered steadily for a while, provided that it had accepted the reset.
 func (c *Client) WaitManager(ctx context.Context, before ManagerState) (RestartEvidence, error) {
 	probe, total := c.timing.ManagerProbe, c.timing.ManagerLimit
 	if !before.Accepted {
@@ -148,6 +193,9 @@ func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState
 			if ok || (err != nil && hopeless(ctx, err)) {
 				return evidence, err
 			}
+			if before.Accepted && c.lostTasks(ctx, op, before) {
+				return RestartTasks, nil
+			}
 			if before.Accepted && time.Since(steady) >= c.timing.ManagerSteady {
 				return RestartSteady, nil
 			}
@@ -168,7 +216,7 @@ func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState
 
 // restarted compares the manager with its state before the reset.
 func (c *Client) restarted(ctx context.Context, op string, before ManagerState) (RestartEvidence, bool, error) {
-	if before.URI == "" || (before.LastResetTime == "" && before.UptimeSeconds < 0) {
+	if before.URI == "" || before.tellsNothing() {
 		return "", false, nil
 	}
 	r, err := c.getWithin(ctx, op, before.URI, c.timing.ManagerProbeTimeout)

@@ -103,7 +103,9 @@ func (c *Client) PowerState(ctx context.Context) (PowerReading, error) {
 	case PowerSystem:
 		return c.systemPower(ctx)
 	case PowerChassisActions:
-		return c.shelfPower(ctx)
+		return c.shelfPower(ctx, c.shelf, supplyState)
+	case PowerSupplyActions:
+		return c.shelfPower(ctx, c.deltaChassis, deltaSupplyState)
 	default:
 		return PowerReading{}, invalid("read power state", "the product has no known way to read power")
 	}
@@ -122,6 +124,8 @@ func (c *Client) Power(ctx context.Context, op PowerOp) error {
 		return c.resetSystem(ctx, resetType)
 	case PowerChassisActions:
 		return c.shelfAction(ctx, op)
+	case PowerSupplyActions:
+		return c.deltaAction(ctx, op)
 	default:
 		return invalid("set power", "the product has no known way to switch power")
 	}

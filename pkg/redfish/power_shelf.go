@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/stmcginnis/gofish/schemas"
 )
@@ -30,14 +31,32 @@ func shelfCommandOf(op PowerOp) (shelfCommand, bool) {
 	}
 }
 
-// shelf reads the chassis of the shelf. Its path is found once per client.
+// unsupportedByShelf refuses an operation before anything is sent.
+func unsupportedByShelf(op string, operation PowerOp) error {
+	return &Error{Op: op, Code: CodeInvalidArgument,
+		reason: operation.String() + " is not supported for powershelf power control", cause: ErrUnsupportedPowerOp}
+}
+
+// remembered reads a resource at the place where it was last found. It is nil
+// when there is no such place, or no resource there any more.
+func (c *Client) remembered(ctx context.Context, op string, place *atomic.Pointer[string]) (*resource, error) {
+	known := place.Load()
+	if known == nil {
+		return nil, nil
+	}
+	r, err := c.get(ctx, op, *known)
+	if CodeOf(err) == CodeNotFound {
+		place.Store(nil)
+		return nil, nil
+	}
+	return r, err
+}
+
+// shelf reads the chassis of the shelf: the first whose id has the product's
+// prefix. Its path is found once per client.
 func (c *Client) shelf(ctx context.Context, op string) (*resource, error) {
-	if known := c.shelfChassis.Load(); known != nil {
-		r, err := c.get(ctx, op, *known)
-		if CodeOf(err) != CodeNotFound {
-			return r, err
-		}
-		c.shelfChassis.Store(nil)
+	if r, err := c.remembered(ctx, op, &c.shelfChassis); r != nil || err != nil {
+		return r, err
 	}
 	list, err := c.collection(ctx, op, rootPath+"/Chassis")
 	if err != nil {
@@ -55,13 +74,18 @@ func (c *Client) shelf(ctx context.Context, op string) (*resource, error) {
 	return nil, fault(op, CodeInternal, "no chassis of the device is a power shelf")
 }
 
+// supplyState is what a supply says of itself, as text.
+func supplyState(supply document) string { return supply.text("PowerState") }
+
 // shelfPower sums up the supplies: one that is off makes the shelf Off, all that
 // could be read being on makes it On. A shelf whose chassis answers but whose
 // supplies do not is Unknown.
-func (c *Client) shelfPower(ctx context.Context) (PowerReading, error) {
+func (c *Client) shelfPower(ctx context.Context, find func(context.Context, string) (*resource, error),
+	stateOf func(document) string,
+) (PowerReading, error) {
 	const op = "read power state"
 	unknown := PowerReading{State: PowerStateUnknown}
-	chassis, err := c.shelf(ctx, op)
+	chassis, err := find(ctx, op)
 	if err != nil {
 		return unknown, err
 	}
@@ -81,7 +105,7 @@ func (c *Client) shelfPower(ctx context.Context) (PowerReading, error) {
 			}
 			continue
 		}
-		switch strings.ToLower(supply.text("PowerState")) {
+		switch strings.ToLower(stateOf(supply.document)) {
 		case "off", "false":
 			return PowerReading{State: PowerStateOff}, nil
 		case "on", "true":
@@ -111,8 +135,7 @@ func (c *Client) shelfAction(ctx context.Context, operation PowerOp) error {
 	const op = "set power"
 	command, ok := shelfCommandOf(operation)
 	if !ok {
-		return &Error{Op: op, Code: CodeInvalidArgument,
-			reason: operation.String() + " is not supported for powershelf power control", cause: ErrUnsupportedPowerOp}
+		return unsupportedByShelf(op, operation)
 	}
 	chassis, err := c.shelf(ctx, op)
 	if err != nil {
@@ -125,7 +148,10 @@ func (c *Client) shelfAction(ctx context.Context, operation PowerOp) error {
 	if err != nil {
 		return err
 	}
-	allowed := c.allowed(ctx, op, reset, "ResetType")
+	allowed, err := c.allowed(ctx, op, reset, "ResetType")
+	if err != nil {
+		return err
+	}
 	if len(allowed) > 0 && !slices.Contains(allowed, string(command.resetType)) {
 		return fault(op, CodeFailedPrecondition, "the shelf does not allow ResetType %s", command.resetType)
 	}
@@ -142,7 +168,10 @@ func (c *Client) shelfDirect(ctx context.Context, op string, chassis *resource, 
 		return err
 	}
 	params := map[string]string{}
-	list, _ := c.parameters(ctx, op, direct)
+	list, err := c.parameters(ctx, op, direct)
+	if err != nil {
+		return err
+	}
 	for _, p := range list {
 		switch {
 		case p.fallback != "":

@@ -63,7 +63,7 @@ func TestTrayPowerOperations(t *testing.T) {
 	require.Equal(t, redfish.CodeFailedPrecondition, redfish.CodeOf(err))
 }
 
-func TestPowerOnConflictIsRetried_H1(t *testing.T) {
+func TestH1PowerOnConflictIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -82,7 +82,7 @@ func TestPowerOnConflictIsRetried_H1(t *testing.T) {
 	})
 }
 
-func TestPowerOnRefusedForSystemStateIsRetried_H2(t *testing.T) {
+func TestH2PowerOnRefusedForSystemStateIsRetried(t *testing.T) {
 	b := newBMC(t)
 	b.system(`"Off"`)
 	refusal := refuse(400, "iLO.2.15.InvalidOperationForSystemState", "The operation was not successful due to the current power state.")
@@ -91,7 +91,7 @@ func TestPowerOnRefusedForSystemStateIsRetried_H2(t *testing.T) {
 	require.Len(t, b.requests("POST", resetURI), 3)
 }
 
-func TestRefusalSurfacesAtOnce_H8(t *testing.T) {
+func TestH8RefusalSurfacesAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		status  int
 		message string
@@ -250,7 +250,7 @@ func TestShelfRefusesWhatItCannotDo(t *testing.T) {
 	require.Empty(t, b.requests("POST", "/"))
 }
 
-func TestBodyOfActionWithoutParameters_F8(t *testing.T) {
+func TestF8BodyOfActionWithoutParameters(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"415 without a body": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Content-Type") == "" {

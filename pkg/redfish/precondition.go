@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -82,28 +83,54 @@ func (c *Client) inventoryCollection(ctx context.Context, op string) (*collectio
 	}
 }
 
-// MissingInventory gives the expected names that the firmware inventory lacks,
-// with the names that are there. Names are compared without regard to case.
-func (c *Client) MissingInventory(ctx context.Context, expected []string) (missing, present []string, err error) {
-	list, err := c.collection(ctx, "check expected inventory", updatePath+"/FirmwareInventory")
+// ExpectedInventoryError says that a node lacks firmware entries which its
+// profile in the configuration expects.
+type ExpectedInventoryError struct {
+	// Missing are the expected names that are not there, Present those that are,
+	// both sorted.
+	Missing []string
+	Present []string
+}
+
+// Error names both.
+func (e *ExpectedInventoryError) Error() string {
+	return fmt.Sprintf("expected firmware inventory APs were not present: %s. Present APs: %s",
+		strings.Join(e.Missing, ", "), clip(strings.Join(e.Present, ", ")))
+}
+
+// ExpectedInventory makes sure that the firmware inventory lists every name,
+// without regard to case. It reads the collection once and none of its members.
+// What is missing fails with CodeFailedPrecondition, wrapping an
+// *ExpectedInventoryError.
+func (c *Client) ExpectedInventory(ctx context.Context, names []string) error {
+	const op = "pre-update expected inventory check"
+	list, err := c.collection(ctx, op, updatePath+"/FirmwareInventory")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	e := &ExpectedInventoryError{}
 	known := map[string]bool{}
+	note := func(name string) {
+		if key := strings.ToLower(name); !known[key] {
+			known[key] = true
+			e.Present = append(e.Present, name)
+		}
+	}
 	for _, member := range list.members {
-		known[strings.ToLower(leaf(member))] = true
-		present = append(present, leaf(member))
+		note(leaf(member))
 	}
-	for name := range embeddedInventory(list) {
-		if !known[name] {
-			known[name] = true
-			present = append(present, name)
+	for _, entry := range embeddedEntries(list) {
+		note(embeddedName(entry))
+	}
+	for _, name := range names {
+		if name = strings.TrimSpace(name); name != "" && !known[strings.ToLower(name)] {
+			e.Missing = append(e.Missing, name)
 		}
 	}
-	for _, name := range expected {
-		if !known[strings.ToLower(strings.TrimSpace(name))] {
-			missing = append(missing, name)
-		}
+	if len(e.Missing) == 0 {
+		return nil
 	}
-	return missing, present, nil
+	slices.Sort(e.Missing)
+	slices.Sort(e.Present)
+	return &Error{Op: op, Code: CodeFailedPrecondition, cause: e}
 }

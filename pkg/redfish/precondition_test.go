@@ -46,13 +46,26 @@ func TestCheckWritable(t *testing.T) {
 	require.Equal(t, redfish.CodeInvalidResponse, redfish.CodeOf(c.CheckWritable(t.Context())))
 }
 
-func TestMissingInventory(t *testing.T) {
+func TestExpectedInventory(t *testing.T) {
 	b := newBMC(t)
-	b.on(inventoryURI, ok(`{"Members":[{"@odata.id":"`+inventoryURI+`/FW_BMC_0"}],"Oem":{"X":{"FirmwareInventory":[{"Name":"NIC_0","Version":"1"}]}}}`))
-	missing, present, err := b.client(gb200).MissingInventory(t.Context(), []string{"fw_bmc_0", " nic_0 ", "HGX_FW_GPU_0"})
-	require.NoError(t, err)
-	require.Equal(t, []string{"HGX_FW_GPU_0"}, missing)
-	require.Len(t, present, 2)
+	b.on(inventoryURI, ok(`{"Members":[{"@odata.id":"`+inventoryURI+`/FW_BMC_0"},{"@odata.id":"`+inventoryURI+`/UEFI"}],
+		"Oem":{"X":{"FirmwareInventory":[{"Name":"NIC_0","Version":"1"},{"DataSourceUri":"`+inventoryURI+`/HGX_FW_CPU_0","Name":"for people"},{"Name":"fw_bmc_0"},7]}}}`))
+	c := b.client(gb200)
+	require.NoError(t, c.ExpectedInventory(t.Context(), []string{"fw_bmc_0", " nic_0 ", "HGX_FW_CPU_0", ""}))
+	require.NoError(t, c.ExpectedInventory(t.Context(), nil))
+
+	err := c.ExpectedInventory(t.Context(), []string{"HGX_FW_GPU_1", "FW_BMC_0", "HGX_FW_GPU_0"})
+	require.Equal(t, redfish.CodeFailedPrecondition, redfish.CodeOf(err))
+	lacking, is := errors.AsType[*redfish.ExpectedInventoryError](err)
+	require.True(t, is)
+	require.Equal(t, []string{"HGX_FW_GPU_0", "HGX_FW_GPU_1"}, lacking.Missing)
+	require.Equal(t, []string{"FW_BMC_0", "HGX_FW_CPU_0", "NIC_0", "UEFI"}, lacking.Present)
+	require.EqualError(t, err, "pre-update expected inventory check: expected firmware inventory APs were not present: "+
+		"HGX_FW_GPU_0, HGX_FW_GPU_1. Present APs: FW_BMC_0, HGX_FW_CPU_0, NIC_0, UEFI")
+	require.Len(t, b.requests("GET", "/"), 3, "members are not read")
+
+	b.on(inventoryURI, reply(503, ""))
+	require.Equal(t, redfish.CodeUnavailable, redfish.CodeOf(c.ExpectedInventory(t.Context(), []string{"x"})))
 }
 
 func backgroundCopy(status string) string {

@@ -2,7 +2,10 @@
 
 package redfish
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Kind is the family of a product.
 type Kind string
@@ -23,6 +26,9 @@ const (
 	// PowerChassisActions uses the On/Off/ForceOff or Reset actions of the shelf
 	// chassis and reads the state of its supplies.
 	PowerChassisActions PowerStyle = "chassis_actions"
+	// PowerSupplyActions switches the supplies of a shelf by vendor actions of its
+	// PowerShelf resource; see delta.go.
+	PowerSupplyActions PowerStyle = "supply_actions"
 )
 
 // UpdateFlavour says how images get onto the device.
@@ -36,6 +42,17 @@ const (
 	UpdatePush UpdateFlavour = "push"
 )
 
+// ConfigurationKeeping says how a BMC is told to keep its configuration when its
+// own firmware is replaced.
+type ConfigurationKeeping string
+
+// The ways of keeping. The zero value stands for a BMC that keeps it unasked.
+const (
+	// KeepAMI sets the flags of AMI's OEM part of the update service; see
+	// lenovo.go.
+	KeepAMI ConfigurationKeeping = "ami"
+)
+
 // Profile holds what differs between products. It is data: nothing in this
 // package asks for a vendor's name.
 type Profile struct {
@@ -46,11 +63,11 @@ type Profile struct {
 	// SystemID is the host's ComputerSystem, BaseboardID the GPU baseboard's.
 	SystemID    string
 	BaseboardID string
-	// BMCID and HMCID are the managers of the tray and of its GPU baseboard. An
-	// empty BMCID means the first manager that can be reset.
+	// BMCID is the manager of the tray. Empty means the first manager that can be
+	// reset.
 	BMCID string
-	HMCID string
-	// ChassisPrefix, lower case, begins the id of the chassis of a shelf.
+	// ChassisPrefix, lower case, begins the id of the chassis of a shelf with
+	// PowerChassisActions.
 	ChassisPrefix string
 	// WriteProtectPath is the chassis that tells of the hardware write protect.
 	WriteProtectPath string
@@ -73,8 +90,64 @@ type Profile struct {
 	TaskLimit time.Duration
 	// PowerUnitsPath is the vendor's collection of power units, if it has one.
 	PowerUnitsPath string
+	// Keep says how the BMC is told to keep its configuration.
+	Keep ConfigurationKeeping
+	// Silent are the inventory entries that do not tell what an update has
+	// brought, such as the spare bank of a BMC. They are not compared with packages.
+	Silent []string
 
 	Activation Activation
+}
+
+// Validate names what a profile lacks. A client is made only for a whole one.
+func (p Profile) Validate() error {
+	required := []struct {
+		name string
+		set  bool
+	}{
+		{"NodeType", p.NodeType != ""},
+		{"Update", p.Update != ""},
+		{"MultipartPath", p.MultipartPath != ""},
+		{"PushPath", p.PushPath != ""},
+		{"TaskLimit", p.TaskLimit > 0},
+		{"Activation", len(p.Activation.Steps) > 0},
+	}
+	require := func(name string, set bool) {
+		required = append(required, struct {
+			name string
+			set  bool
+		}{name, set})
+	}
+	switch p.Kind {
+	case KindCompute:
+		require("SystemID", p.SystemID != "")
+		require("BaseboardID", p.BaseboardID != "")
+		require("BMCID", p.BMCID != "")
+		require("WriteProtectPath", p.WriteProtectPath != "")
+		require("HMCTarget", p.HMCTarget != "")
+	case KindPowerShelf:
+		require("ApplyTime", p.ApplyTime != "")
+		require("UploadAnswer", p.UploadAnswer > 0)
+	default:
+		require("Kind", false)
+	}
+	switch p.Power {
+	case PowerSystem, PowerSupplyActions:
+	case PowerChassisActions:
+		require("ChassisPrefix", p.ChassisPrefix != "")
+	default:
+		require("Power", false)
+	}
+	var lacking []string
+	for _, field := range required {
+		if !field.set {
+			lacking = append(lacking, field.name)
+		}
+	}
+	if len(lacking) > 0 {
+		return invalid("configure BMC endpoint", "the product profile lacks "+strings.Join(lacking, ", "))
+	}
+	return nil
 }
 
 // LookupProfile returns the profile of a node type.
@@ -94,42 +167,4 @@ func NodeTypes() []string {
 		names = append(names, p.NodeType)
 	}
 	return names
-}
-
-// profiles is the table of products.
-func profiles() []Profile {
-	tray := Profile{
-		Kind:             KindCompute,
-		SystemID:         "System_0",
-		BaseboardID:      "HGX_Baseboard_0",
-		BMCID:            "BMC_0",
-		HMCID:            "HGX_BMC_0",
-		WriteProtectPath: rootPath + "/Chassis/Chassis_0",
-		HMCTarget:        rootPath + "/Chassis/HGX_Chassis_0",
-		Power:            PowerSystem,
-		Update:           UpdateMultipart,
-		MultipartPath:    updatePath + "/update-multipart",
-		PushPath:         updatePath + "/update",
-		TaskLimit:        90 * time.Minute,
-	}
-	gb200, gb300 := tray, tray
-	gb200.NodeType, gb200.Activation = "compute_gb200_nvidia", activationSettledAux()
-	gb300.NodeType, gb300.Activation = "compute_gb300_nvidia", activationProbedAux()
-
-	liteon := Profile{
-		Kind:           KindPowerShelf,
-		ChassisPrefix:  "powershelf",
-		Power:          PowerChassisActions,
-		Update:         UpdatePush,
-		MultipartPath:  updatePath + "/update-multipart",
-		PushPath:       updatePath + "/update",
-		ApplyTime:      "OnReset",
-		UploadAnswer:   60 * time.Second,
-		TaskLimit:      60 * time.Minute,
-		PowerUnitsPath: rootPath + "/Chassis/powershelf/Power/Oem/LiteOn/PowerUnits",
-		Activation:     activationManagerReset(),
-	}
-	liteon200, liteon300 := liteon, liteon
-	liteon200.NodeType, liteon300.NodeType = "powershelf_gb200_liteon", "powershelf_gb300_liteon"
-	return []Profile{gb200, gb300, liteon200, liteon300}
 }

@@ -57,7 +57,7 @@ func TestTaskStates(t *testing.T) {
 	}
 }
 
-func TestTaskFieldsAreLenient_F1(t *testing.T) {
+func TestF1TaskFieldsAreLenient(t *testing.T) {
 	require.Equal(t, 12, readTask(t, gb200, task("Running", "OK", `"12.5"`, "")).Percent)
 	require.Equal(t, -1, readTask(t, gb200, task("Running", "OK", `"N/A"`, "")).Percent)
 	require.Equal(t, 100, readTask(t, gb200, task("Running", "OK", `250`, "")).Percent)
@@ -163,7 +163,6 @@ func TestRunningUpdateTask(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, "HGX_4", got.Ref.ID)
-	require.True(t, redfish.IsHMCPackage("nvfw_GB200-P4975_1.fwpkg"))
 
 	b.on(tasksURI, reply(503, ""))
 	_, found, err = c.RunningUpdateTask(t.Context(), true)

@@ -6,7 +6,7 @@ import "time"
 
 // Timing holds every wait, interval, limit and attempt count of the package.
 // A zero field takes its default, so the zero Timing is usable. The defaults are
-// those proven on GB200 and GB300 trays and LiteOn shelves.
+// those proven on GB200, GB300 and VR NVL72 trays and on LiteOn and Delta shelves.
 type Timing struct {
 	// Request bounds one ordinary request, answer included. 30 s.
 	Request time.Duration
@@ -55,6 +55,18 @@ type Timing struct {
 	// after an update of all at once. 300 s, 15 s.
 	PowerUnitsLimit    time.Duration
 	PowerUnitsInterval time.Duration
+
+	// PowerUnitsAttempts and PowerUnitsPause repeat the push to all LiteOn power
+	// units at once while the shelf cannot take it. 3, 10 s.
+	PowerUnitsAttempts int
+	PowerUnitsPause    time.Duration
+
+	// PreserveAttempts and PreserveInterval repeat the setting that makes a BMC
+	// keep its configuration, PreserveSettle is the pause before it is read back.
+	// 5, 10 s, 1 s.
+	PreserveAttempts int
+	PreserveInterval time.Duration
+	PreserveSettle   time.Duration
 
 	// StepAttempts and StepInterval repeat a power command of an activation that
 	// the device could not take. 10, 60 s.
@@ -118,6 +130,9 @@ func (t Timing) withDefaults() Timing {
 		{&t.PowerUnitPoll, 5 * time.Second},
 		{&t.PowerUnitsLimit, 300 * time.Second},
 		{&t.PowerUnitsInterval, 15 * time.Second},
+		{&t.PowerUnitsPause, 10 * time.Second},
+		{&t.PreserveInterval, 10 * time.Second},
+		{&t.PreserveSettle, time.Second},
 		{&t.StepInterval, 60 * time.Second},
 		{&t.PowerPoll, 5 * time.Second},
 		{&t.PowerOffLimit, 60 * time.Second},
@@ -146,6 +161,8 @@ func (t Timing) withDefaults() Timing {
 		{&t.PowerOnConflictAttempts, 6},
 		{&t.InventoryAttempts, 3},
 		{&t.ReadyReads, 3},
+		{&t.PowerUnitsAttempts, 3},
+		{&t.PreserveAttempts, 5},
 		{&t.StepAttempts, 10},
 	} {
 		if *f.field <= 0 {

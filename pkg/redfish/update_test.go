@@ -4,6 +4,7 @@ package redfish_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -48,7 +49,7 @@ func TestUploadFollowsWhatIsAdvertised_E18(t *testing.T) {
 		{"plain push", gb200, `{"HttpPushUri":"/push",` + simple + `}`, "/push"},
 		{"simple update", gb200, `{` + simple + `}`, "/simple"},
 		{"nothing, tray", gb200, `{}`, multipartURI},
-		{"foreign push URI", gb200, `{"MultipartHttpPushUri":"https://evil.example/up"}`, multipartURI},
+		{"foreign push URI", gb200, `{"MultipartHttpPushUri":"https://evil.example/up","HttpPushUri":"/push"}`, multipartURI},
 		{"shelf prefers the plain push", liteon, `{"MultipartHttpPushUri":"/mp","HttpPushUri":"/push"}`, "/push"},
 		{"shelf without plain push", liteon, `{"MultipartHttpPushUri":"/mp"}`, "/mp"},
 		{"nothing, shelf", liteon, `{}`, pushURI},
@@ -80,7 +81,7 @@ func TestMultipartBody(t *testing.T) {
 	u := image(100_000)
 	u.Targets = []string{"/redfish/v1/Chassis/HGX_Chassis_0"}
 	u.ForceUpdate = true
-	u.OemParameters = map[string]any{"ImageType": "PLDM"}
+	u.OemParameters = json.RawMessage(`{"ImageType":"PLDM"}`)
 	var sent int64
 	u.Progress = func(n, total int64) {
 		require.GreaterOrEqual(t, n, sent)
@@ -118,6 +119,28 @@ func TestMultipartBody(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+func TestVendorParametersAreNeverDropped(t *testing.T) {
+	const push, both = `{"HttpPushUri":"/push"}`, `{"HttpPushUri":"/push","MultipartHttpPushUri":"/mp"}`
+	u := image(16)
+	u.OemParameters = json.RawMessage(`{"ImageType":"BMC"}`)
+	b := newBMC(t)
+	b.on("POST /mp", reply(202, taskBody))
+	b.updateService(push)
+	_, err := upload(t, b.client(gb200), u)
+	require.ErrorIs(t, err, redfish.ErrNoUpdateMethod)
+	require.Equal(t, redfish.CodeFailedPrecondition, redfish.CodeOf(err))
+	require.Empty(t, b.requests("POST", "/"))
+
+	b.updateService(both)
+	_, err = upload(t, b.client(liteon), u)
+	require.NoError(t, err, "it goes where they can be said, whatever the product prefers")
+
+	u.OemParameters = json.RawMessage(`{"ImageType":`)
+	_, err = upload(t, b.client(gb200), u)
+	require.Equal(t, redfish.CodeInvalidArgument, redfish.CodeOf(err))
+	require.Len(t, b.requests("POST", "/"), 1)
+}
+
 func TestMultipartParameters(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*redfish.UploadRequest)
@@ -141,25 +164,6 @@ func TestMultipartParameters(t *testing.T) {
 		result, err := upload(t, b.client(gb200), u)
 		require.NoError(t, err)
 		require.JSONEq(t, c.want, result.Messages[0].Message, name)
-	}
-}
-
-func TestUpdateTargets(t *testing.T) {
-	tray, shelf := profile(t, gb200), profile(t, liteon)
-	for _, c := range []struct {
-		p               redfish.Profile
-		component, file string
-		want            []string
-	}{
-		{tray, "BMC", "x_P4975_y", nil},
-		{tray, "HMC", "x", []string{"/redfish/v1/Chassis/HGX_Chassis_0"}},
-		{tray, "/redfish/v1/Chassis/X", "x", []string{"/redfish/v1/Chassis/X"}},
-		{tray, "FW_CPLD_0", "x", []string{inventoryURI + "/FW_CPLD_0"}},
-		{tray, "", "nvfw_GB200-p4975_x.fwpkg", []string{"/redfish/v1/Chassis/HGX_Chassis_0"}},
-		{tray, "", "nvfw_GB200-P4972_x.fwpkg", nil},
-		{shelf, "", "hgx", nil},
-	} {
-		require.Equal(t, c.want, c.p.UpdateTargets(c.component, c.file), c.component+" "+c.file)
 	}
 }
 
@@ -361,7 +365,7 @@ func TestSetApplyTime(t *testing.T) {
 	require.NoError(t, b.client(liteon).SetApplyTime(t.Context(), redfish.ShelfApplyTime))
 }
 
-func TestPatchWorksWithEveryKindOfETag_F7(t *testing.T) {
+func TestF7PatchWorksWithEveryKindOfETag(t *testing.T) {
 	const body = `{"HttpPushUriOptions":{"HttpPushUriApplyTime":{"ApplyTime":"Immediate"}}}`
 	accept := func(allowed func(match []string) bool, status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

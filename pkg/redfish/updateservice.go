@@ -40,7 +40,8 @@ var (
 )
 
 // UpdateService reads the update service. A disabled one is an error wrapping
-// ErrUpdateServiceDisabled. Push URIs that lead off the device are left out.
+// ErrUpdateServiceDisabled. Push URIs that lead off the device are left out; for
+// products that prefer the multipart push their usual path takes its place.
 func (c *Client) UpdateService(ctx context.Context) (*UpdateService, error) {
 	const op = "read update service"
 	r, err := c.get(ctx, op, updatePath)
@@ -62,6 +63,10 @@ func (c *Client) UpdateService(ctx context.Context) (*UpdateService, error) {
 		if f.ref != "" {
 			*f.field, _ = c.checkRef(op, f.ref)
 		}
+	}
+	if s.MultipartURI == "" && r.link("MultipartHttpPushUri") != "" && c.profile.Update == UpdateMultipart {
+		// It takes such pushes; what it said of where is not to be followed.
+		s.MultipartURI = c.profile.MultipartPath
 	}
 	apply := r.at("HttpPushUriOptions", "HttpPushUriApplyTime")
 	s.ApplyTime = schemas.OperationApplyTime(apply.text("ApplyTime"))

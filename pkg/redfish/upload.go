@@ -13,9 +13,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -37,10 +35,11 @@ type UploadRequest struct {
 	ForceUpdate bool
 	// ApplyTime is sent with a multipart push when not empty.
 	ApplyTime schemas.OperationApplyTime
-	// Parameters are vendor members of UpdateParameters, OemParameters a vendor
-	// part of its own. Multipart only.
+	// Parameters are vendor members of UpdateParameters, OemParameters is a vendor
+	// part of its own, sent last. An update that has either is refused where the
+	// device takes no multipart push.
 	Parameters    map[string]any
-	OemParameters map[string]any
+	OemParameters json.RawMessage
 	// ImageURI, when set, is where the device can fetch the image itself
 	// (SimpleUpdate), with TransferProtocol, for example HTTPS.
 	ImageURI         string
@@ -78,9 +77,14 @@ var (
 // path of the product.
 func (c *Client) Upload(ctx context.Context, s *UpdateService, u UploadRequest) (UploadResult, error) {
 	multipartFirst := c.profile.Update != UpdatePush
+	vendorParts := len(u.Parameters) > 0 || len(u.OemParameters) > 0
 	switch {
-	case s.MultipartURI != "" && (multipartFirst || s.PushURI == ""):
+	case s.MultipartURI != "" && (multipartFirst || vendorParts || s.PushURI == ""):
 		return c.UploadMultipart(ctx, s, u)
+	case vendorParts && (s.PushURI != "" || s.SimpleUpdateURI != ""):
+		// The device would install the image without what the vendor asks for.
+		return UploadResult{}, &Error{Op: "upload firmware", Code: CodeFailedPrecondition,
+			reason: "the image needs vendor parameters, which the device takes only by a multipart push", cause: ErrNoUpdateMethod}
 	case s.PushURI != "":
 		return c.UploadPush(ctx, s, u)
 	case s.SimpleUpdateURI != "" && u.ImageURI != "":
@@ -234,7 +238,7 @@ func multipartBody(u UploadRequest) (*body, error) {
 	}
 	head.Write(form.Bytes())
 	form.Reset()
-	if u.OemParameters != nil {
+	if len(u.OemParameters) > 0 {
 		if err := writeJSONPart(w, "OemParameters", u.OemParameters); err != nil {
 			return nil, err
 		}
@@ -287,35 +291,4 @@ func updateParameters(u UploadRequest) map[string]any {
 		params["@Redfish.OperationApplyTime"] = u.ApplyTime
 	}
 	return params
-}
-
-// IsHMCPackage reports whether a package is for the GPU baseboard, which its HMC
-// installs. The words are NVIDIA's package numbers and board names.
-func IsHMCPackage(fileName string) bool {
-	upper := strings.ToUpper(fileName)
-	return slices.ContainsFunc([]string{"P4059", "P4764", "P4974", "P4975", "GB200-NVL4", "HGX", "HMC"},
-		func(word string) bool { return strings.Contains(upper, word) })
-}
-
-// UpdateTargets gives the targets of an image for a component as clients name
-// it: a URI is taken as it is, BMC means the tray's own package, HMC the GPU
-// baseboard, any other name is a firmware inventory member, and no name lets the
-// file name decide.
-func (p Profile) UpdateTargets(component, fileName string) []string {
-	switch {
-	case strings.HasPrefix(component, "/"):
-		return []string{component}
-	case p.Kind != KindCompute:
-		return nil
-	case strings.EqualFold(component, "BMC"):
-		return nil
-	case strings.EqualFold(component, "HMC"):
-		return []string{p.HMCTarget}
-	case component != "":
-		return []string{updatePath + "/FirmwareInventory/" + component}
-	case p.HMCTarget != "" && IsHMCPackage(fileName):
-		return []string{p.HMCTarget}
-	default:
-		return nil
-	}
 }

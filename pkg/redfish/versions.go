@@ -26,6 +26,16 @@ type ExpectedVersion struct {
 	Aliases []string
 	// Version is what is expected; empty, "N/A" and "unknown" verify nothing.
 	Version string
+	// Required makes an entry that is not there a mismatch even without a version.
+	Required bool
+	// Unverified, when set, says why nothing can be expected of the entry.
+	Unverified string
+}
+
+// comparable reports whether there is a version to compare with.
+func (e ExpectedVersion) comparable() bool {
+	v := strings.TrimSpace(e.Version)
+	return e.Unverified == "" && v != "" && !strings.EqualFold(v, "N/A") && !strings.EqualFold(v, "unknown")
 }
 
 // ComponentVersion is the comparison of one entry.
@@ -82,10 +92,12 @@ func compareVersion(e ExpectedVersion, inventory []FirmwareItem) ComponentVersio
 		c.InventoryPath, c.SystemVersion = item.URI, strings.TrimSpace(item.Version)
 	}
 	switch {
-	case c.PackageVersion == "" || strings.EqualFold(c.PackageVersion, "N/A") || strings.EqualFold(c.PackageVersion, "unknown"):
-		c.Status, c.Reason = VersionUnverified, "the package names no version"
-	case !found:
+	case !found && (e.Required || e.comparable()):
 		c.Status, c.Reason = VersionMismatch, "not in the firmware inventory"
+	case e.Unverified != "":
+		c.Status, c.Reason = VersionUnverified, e.Unverified
+	case !e.comparable():
+		c.Status, c.Reason = VersionUnverified, "the package names no version"
 	case strings.EqualFold(c.SystemVersion, c.PackageVersion):
 		c.Status = VersionMatched
 	default:
@@ -119,7 +131,11 @@ func (r VersionReport) Err() error {
 		if found == "" {
 			found = "none"
 		}
-		named = append(named, fmt.Sprintf("%s: expected %s, found %s", c.Name, c.PackageVersion, found))
+		expected := c.PackageVersion
+		if expected == "" {
+			expected = "any version"
+		}
+		named = append(named, fmt.Sprintf("%s: expected %s, found %s", c.Name, expected, found))
 	}
 	text := strings.Join(named, "; ")
 	if more := r.Mismatches - len(named); more > 0 {

@@ -49,14 +49,3 @@ func TestVersionErrorNamesFive(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(raw), `{"name":"a","inventory_path":"","system_version":"1","package_version":"2","status":"mismatch","reason":"versions differ"}`)
 }
-
-func TestProfiles(t *testing.T) {
-	require.ElementsMatch(t, []string{gb200, gb300, liteon, "powershelf_gb300_liteon"}, redfish.NodeTypes())
-	for _, name := range redfish.NodeTypes() {
-		p := profile(t, name)
-		require.NotEmpty(t, p.Activation.Steps)
-		require.NotZero(t, p.TaskLimit)
-	}
-	_, found := redfish.LookupProfile("compute_gb200_unknown")
-	require.False(t, found)
-}
