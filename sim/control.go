@@ -25,6 +25,7 @@ import (
 //	GET    /sim/devices/{id}         state of one
 //	PATCH  /sim/devices/{id}/knobs   change knobs
 //	POST   /sim/devices/{id}/restart restart the BMC as a crash would
+//	DELETE /sim/devices/{id}/tasks/{task} abort an update and forget its task, as an operator might
 type controlServer struct {
 	rack   *Rack
 	addr   string
@@ -78,6 +79,10 @@ func newControlServer(r *Rack) (*controlServer, error) {
 	mux.HandleFunc("PATCH /sim/devices/{id}/knobs", c.withDevice(patchKnobs))
 	mux.HandleFunc("POST /sim/devices/{id}/restart", c.withDevice(func(w http.ResponseWriter, _ *http.Request, d *Device) {
 		d.Restart()
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	mux.HandleFunc("DELETE /sim/devices/{id}/tasks/{task}", c.withDevice(func(w http.ResponseWriter, req *http.Request, d *Device) {
+		d.AbortTask(req.PathValue("task"))
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

@@ -22,6 +22,7 @@ type Device struct {
 	id   string
 	mac  string
 	addr netip.AddrPort
+	host *HostEndpoint
 	// door is the device's listener, nil where one listener serves all devices.
 	door *door
 
@@ -33,7 +34,8 @@ type Device struct {
 // ID returns the node id, for example "compute-0001" or "powershelf-0001".
 func (d *Device) ID() string { return d.id }
 
-// NodeType returns the name of the contract's NodeType, for example "COMPUTE_GB200_NVIDIA".
+// NodeType returns the node type in the form of the contract's NodeType values, for example "COMPUTE_GB200_NVIDIA".
+// Model().DescriptorOnly() tells types that have no such value.
 func (d *Device) NodeType() string { return d.Model().NodeType() }
 
 // Addr returns "ip:port".
@@ -50,6 +52,9 @@ func (d *Device) URL() string { return "https://" + d.addr.String() }
 
 // MAC returns the MAC address in text form.
 func (d *Device) MAC() string { return d.mac }
+
+// Host returns where the tray's operating system is reached, nil when nowhere.
+func (d *Device) Host() *HostEndpoint { return d.host }
 
 // Username returns the account name the device was started with.
 func (d *Device) Username() string { return d.rack.opts.Username }
@@ -137,38 +142,65 @@ func (d *Device) stop() {
 	if d.recovery != nil {
 		d.recovery.Stop()
 	}
+	for c := range d.conns {
+		// Muted ones are known to nobody else; for the others the server's own close follows.
+		_ = c.Conn.Close()
+	}
 }
 
 // newDevices makes the devices of a rack, compute trays first, all without a listener yet.
-func newDevices(r *Rack) []*Device {
+func newDevices(r *Rack) ([]*Device, error) {
 	o := r.opts
+	models, err := o.models()
+	if err != nil {
+		return nil, err
+	}
 	blueprints := map[bmc.Model]*bmc.Blueprint{}
 	rackRandom := rand.New(rand.NewPCG(o.Seed, 0))
 	rackSerial := digits(rackRandom, "17")
 	rackMAC := rackRandom.Uint32()
+	numbers := map[string]int{}
 	var out []*Device
-	add := func(kind string, i int, m bmc.Model) {
+	for _, m := range models {
 		if blueprints[m] == nil {
 			blueprints[m] = bmc.NewBlueprint(m)
 		}
+		kind := "compute"
+		if m.Shelf() {
+			kind = "powershelf"
+		}
+		slot := numbers[kind]
+		numbers[kind]++
 		n := len(out) + 1
 		random := rand.New(rand.NewPCG(o.Seed, uint64(n)))
-		d := &Device{rack: r, id: fmt.Sprintf("%s-%04d", kind, i+1)}
+		d := &Device{rack: r, id: fmt.Sprintf("%s-%04d", kind, slot+1)}
 		// 02 marks a locally administered address.
 		d.mac = net.HardwareAddr{2, byte(rackMAC >> 8), byte(rackMAC), byte(n >> 16), byte(n >> 8), byte(n)}.String()
 		d.Device = blueprints[m].NewDevice(bmc.Config{
-			ID: d.id, Serial: digits(random, "16"), ChassisSerial: rackSerial, Slot: i, Release: random.IntN(bmc.Releases),
+			ID: d.id, Serial: digits(random, "16"), ChassisSerial: rackSerial, Slot: slot, Release: random.IntN(bmc.Releases),
 			Username: o.Username, Password: o.Password, Timing: o.Timing, Outage: o.Outage,
 		})
 		out = append(out, d)
 	}
-	for i := range o.Compute {
-		add("compute", i, pick(o.ComputeGeneration, i, bmc.ComputeGB200, bmc.ComputeGB300))
+	return out, nil
+}
+
+// askHosts asks for the host endpoints of the compute trays.
+func askHosts(o Options, devices []*Device) error {
+	if o.HostEndpoint == nil {
+		return nil
 	}
-	for i := range o.PowerShelves {
-		add("powershelf", i, pick(o.ShelfGeneration, i, bmc.ShelfGB200LiteOn, bmc.ShelfGB300LiteOn))
+	for _, d := range devices {
+		if !d.Model().Compute() {
+			continue
+		}
+		host, err := o.HostEndpoint(d)
+		if err != nil {
+			return fmt.Errorf("host endpoint of %s: %w", d.id, err)
+		}
+		d.host = host
 	}
-	return out
+	return nil
 }
 
 func pick(g Generation, i int, gb200, gb300 bmc.Model) bmc.Model {

@@ -16,6 +16,8 @@
 // Up to 1,000 devices each have a port of their own on Options.Listen. Above that, each has an address of its own
 // in 127.0.0.0/8 and one port serves them all. All devices share one self-signed certificate made at start.
 //
+// Options.NodeTypes adds devices of any node type. Package artifacts serves files for downloads.
+//
 // Package bmc says what an upload changes and when it becomes visible, package firmwarepackage makes the files, and
 // package faults has the rules for misbehaviour.
 package sim

@@ -39,7 +39,8 @@ func resetConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// admit takes a new connection for the device, or resets it where connections are refused.
+// admit takes a new connection for the device, or resets it where connections are refused. A muted one is kept open
+// and served by nobody until it is cut.
 func (d *Device) admit(c net.Conn) (net.Conn, bool) {
 	_, refusing := d.refusing(time.Now())
 	if !refusing {
@@ -56,6 +57,12 @@ func (d *Device) admit(c net.Conn) (net.Conn, bool) {
 		d.conns = map[*deviceConn]struct{}{}
 	}
 	d.conns[conn] = struct{}{}
+	if d.rack.ctx.Err() != nil {
+		return conn, true
+	}
+	if _, mute := d.rack.faults.MuteConnection(d.id); mute {
+		return nil, false
+	}
 	return conn, true
 }
 

@@ -7,12 +7,19 @@ type NodeSet struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// Node is a NodeInfo.
+// Node is a NodeInfo. It has either a type or, for types without a NodeType value, a descriptor.
 type Node struct {
-	NodeID      string   `json:"nodeId"`
-	RackID      string   `json:"rackId"`
-	Type        string   `json:"type"`
-	BMCEndpoint Endpoint `json:"bmcEndpoint"`
+	NodeID         string          `json:"nodeId"`
+	RackID         string          `json:"rackId"`
+	Type           string          `json:"type,omitempty"`
+	NodeDescriptor *NodeDescriptor `json:"nodeDescriptor,omitempty"`
+	BMCEndpoint    Endpoint        `json:"bmcEndpoint"`
+	HostEndpoint   *Endpoint       `json:"hostEndpoint,omitempty"`
+}
+
+// NodeDescriptor is a NodeDescriptor.
+type NodeDescriptor struct {
+	Attributes map[string]string `json:"attributes"`
 }
 
 // Endpoint is an Endpoint with user name and password.
@@ -25,7 +32,7 @@ type Endpoint struct {
 // Interface is a NetworkInterface.
 type Interface struct {
 	IPAddress  string `json:"ipAddress"`
-	MACAddress string `json:"macAddress"`
+	MACAddress string `json:"macAddress,omitempty"`
 }
 
 // Credentials is a Credentials of kind user_pass.
@@ -43,14 +50,29 @@ type UserPass struct {
 func (r *Rack) NodeSet() NodeSet {
 	out := NodeSet{Nodes: make([]Node, 0, len(r.devices))}
 	for _, d := range r.devices {
-		out.Nodes = append(out.Nodes, Node{
-			NodeID: d.id, RackID: r.opts.RackID, Type: d.NodeType(),
-			BMCEndpoint: Endpoint{
-				Interface:   Interface{IPAddress: d.IP(), MACAddress: d.mac},
-				Port:        d.Port(),
-				Credentials: Credentials{UserPass: UserPass{Username: r.opts.Username, Password: r.opts.Password}},
-			},
-		})
+		out.Nodes = append(out.Nodes, d.node())
 	}
 	return out
+}
+
+func (d *Device) node() Node {
+	n := Node{
+		NodeID: d.id, RackID: d.rack.opts.RackID, Type: d.NodeType(),
+		BMCEndpoint: endpoint(d.IP(), d.mac, d.Port(), d.Username(), d.Password()),
+	}
+	if d.Model().DescriptorOnly() {
+		n.Type, n.NodeDescriptor = "", &NodeDescriptor{Attributes: d.Model().Descriptor()}
+	}
+	if h := d.host; h != nil {
+		host := endpoint(h.Address, "", h.Port, h.Username, h.Password)
+		n.HostEndpoint = &host
+	}
+	return n
+}
+
+func endpoint(ip, mac string, port int, user, password string) Endpoint {
+	return Endpoint{
+		Interface: Interface{IPAddress: ip, MACAddress: mac}, Port: port,
+		Credentials: Credentials{UserPass: UserPass{Username: user, Password: password}},
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rackbus/rackbus/sim/bmc"
@@ -42,6 +43,11 @@ type Options struct {
 	// ComputeGeneration and ShelfGeneration default to GB200.
 	ComputeGeneration Generation
 	ShelfGeneration   Generation
+	// NodeTypes are further devices by node type, after the compute trays or power shelves above.
+	NodeTypes []NodeTypeCount
+	// HostEndpoint tells where the operating system of a compute tray is reached; it is asked once for each tray
+	// when the rack starts. Nil, or a nil answer, gives a tray without one.
+	HostEndpoint func(tray *Device) (*HostEndpoint, error)
 	// RackID is the rack in the node set; default "rack-1".
 	RackID string
 	// Listen is the IP address to listen on; default 127.0.0.1. Above PortLimit devices it is not used.
@@ -75,6 +81,46 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// NodeTypeCount is a number of devices of a node type.
+type NodeTypeCount struct {
+	// Type is a node type such as "compute_gb300_lenovo", in any case.
+	Type  string
+	Count int
+}
+
+// HostEndpoint is where the operating system of a tray is reached, for example a server of package host.
+type HostEndpoint struct {
+	// Address is an IP address, Port the port of SSH.
+	Address            string
+	Port               int
+	Username, Password string
+}
+
+// models returns the models of all devices, compute trays first.
+func (o Options) models() ([]bmc.Model, error) {
+	var trays, shelves []bmc.Model
+	for i := range o.Compute {
+		trays = append(trays, pick(o.ComputeGeneration, i, bmc.ComputeGB200NVIDIA, bmc.ComputeGB300NVIDIA))
+	}
+	for i := range o.PowerShelves {
+		shelves = append(shelves, pick(o.ShelfGeneration, i, bmc.ShelfGB200LiteOn, bmc.ShelfGB300LiteOn))
+	}
+	for _, n := range o.NodeTypes {
+		m, ok := bmc.ModelOf(n.Type)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%w: node type %q cannot be simulated", ErrInvalidOption, n.Type)
+		case n.Count < 0 || n.Count > maxDevices:
+			return nil, fmt.Errorf("%w: %d devices of node type %s", ErrInvalidOption, n.Count, n.Type)
+		case m.Shelf():
+			shelves = append(shelves, slices.Repeat([]bmc.Model{m}, n.Count)...)
+		default:
+			trays = append(trays, slices.Repeat([]bmc.Model{m}, n.Count)...)
+		}
+	}
+	return append(trays, shelves...), nil
+}
+
 func (o Options) withDefaults() Options {
 	o.ComputeGeneration = cmp.Or(o.ComputeGeneration, GB200)
 	o.ShelfGeneration = cmp.Or(o.ShelfGeneration, GB200)
@@ -94,8 +140,13 @@ func (o Options) validate() error {
 		all = append(all, fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...))
 	}
 	total := o.Compute + o.PowerShelves
-	if o.Compute < 0 || o.PowerShelves < 0 || total == 0 || total > maxDevices {
-		bad("%d compute trays and %d power shelves", o.Compute, o.PowerShelves)
+	for _, n := range o.NodeTypes {
+		total += n.Count
+	}
+	if o.Compute < 0 || o.PowerShelves < 0 || total <= 0 || total > maxDevices {
+		bad("%d compute trays and %d power shelves, %d devices in all", o.Compute, o.PowerShelves, total)
+	} else if _, err := o.models(); err != nil {
+		all = append(all, err)
 	}
 	if _, err := netip.ParseAddr(o.Listen); err != nil {
 		bad("listen address %q is no IP address", o.Listen)

@@ -62,12 +62,18 @@ func Start(ctx context.Context, opts Options) (*Rack, error) {
 			return nil, err
 		}
 	}
-	r.devices = newDevices(r)
+	if r.devices, err = newDevices(r); err != nil {
+		r.cancel()
+		return nil, err
+	}
 	for _, d := range r.devices {
 		r.byID[d.id] = d
 	}
 	r.server = r.newServer()
 	if err := r.listen(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := askHosts(opts, r.devices); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	r.reconcile()
@@ -197,14 +203,14 @@ func (r *Rack) ControlAddr() string {
 // AddFault puts a fault rule in force and returns its id.
 func (r *Rack) AddFault(rule faults.Rule) (string, error) {
 	id, err := r.faults.Add(rule)
-	if err == nil && rule.Action.Refuse {
+	if err == nil && (rule.Action.Refuse || rule.Action.Mute) {
 		r.reconcile()
 		r.cutRefused(rule)
 	}
 	return id, err
 }
 
-// cutRefused resets connections of devices that will refuse a limited number of new ones.
+// cutRefused resets connections of devices that will refuse or mute new ones.
 func (r *Rack) cutRefused(rule faults.Rule) {
 	for _, d := range r.devices {
 		if rule.AppliesTo(d.id) {

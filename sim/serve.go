@@ -4,6 +4,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,6 +107,12 @@ func (x *exchange) run(r *Rack) {
 	case decided.Status != nil:
 		x.answerStatus(*decided.Status)
 		return
+	case decided.Redirect != nil:
+		to, _ := decided.Redirect.Location(x.r.URL.Path)
+		x.answerStatus(faults.Status{
+			Code: cmp.Or(decided.Redirect.Code, http.StatusPermanentRedirect), Empty: true, Headers: map[string]string{"Location": to},
+		})
+		return
 	case len(decided.Replace) > 0 && read:
 		x.send(replaced(http.StatusOK, decided.Replace))
 		return
@@ -174,7 +181,7 @@ func (x *exchange) answerStatus(s faults.Status) {
 		a = replaced(s.Code, s.Body)
 	case !s.Empty:
 		// An object of strings cannot fail to marshal.
-		body, _ := json.Marshal(bmc.ErrorBody("GeneralError", "The request failed."))
+		body, _ := json.Marshal(bmc.ErrorBody(cmp.Or(s.MessageID, "GeneralError"), cmp.Or(s.Message, "The request failed.")))
 		a = replaced(s.Code, body)
 	default:
 		a.status = s.Code

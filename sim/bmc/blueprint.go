@@ -20,11 +20,15 @@ const (
 	tasksURI     = rootURI + "/TaskService/Tasks"
 	pushURI      = updateURI + "/update"
 	multipartURI = updateURI + "/update-multipart"
+	monitorsURI  = rootURI + "/TaskService/TaskMonitors"
+	// simpleUpdateURI is not where clients that build action URIs themselves look.
+	simpleUpdateURI = updateURI + "/Actions/SimpleUpdate"
 )
 
 // Blueprint is the resource tree of a model. It is built once, never changes, and is shared by all its devices.
 type Blueprint struct {
 	model      Model
+	product    product
 	components []component
 	index      map[string]*component
 	tree       map[string]*resource
@@ -39,24 +43,23 @@ type resource struct {
 	// post and patch run with the device locked and get the decoded JSON body.
 	post  func(*Device, time.Time, object) answer
 	patch func(*Device, time.Time, object) answer
+	// bare says that the action has no parameters at the moment; what then is done with a body is a knob.
+	bare func(*Device) bool
+	// remove is DELETE, with the device locked.
+	remove func(*Device, time.Time) answer
 	// receive takes uploads and runs without the lock.
 	receive func(*Device, *http.Request) answer
 }
 
 // NewBlueprint builds the tree of a model.
 func NewBlueprint(m Model) *Blueprint {
-	b := &Blueprint{
-		model: m, components: m.components(), index: map[string]*component{}, tree: map[string]*resource{},
-	}
+	b := &Blueprint{model: m, product: m.product(), index: map[string]*component{}, tree: map[string]*resource{}}
+	b.components = b.product.components()
 	for i := range b.components {
 		b.index[b.components[i].name] = &b.components[i]
 	}
 	b.addCommon()
-	if m.Compute() {
-		b.addCompute()
-	} else {
-		b.addShelf()
-	}
+	b.product.build(b)
 	return b
 }
 
@@ -115,18 +118,20 @@ func healthy() object { return object{"State": "Enabled", "Health": "OK", "Healt
 
 // addCommon adds what trays and shelves have alike.
 func (b *Blueprint) addCommon() {
-	vendor := "NVIDIA"
-	if b.model.Shelf() {
-		vendor = "LITE-ON TECHNOLOGY CORP."
-	}
 	root := object{
 		"@odata.type": "#ServiceRoot.v1_10_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
-		"RedfishVersion": "1.17.0", "Vendor": vendor,
-		"Systems": link(systemsURI), "Chassis": link(chassisURI), "Managers": link(managersURI),
+		"RedfishVersion": "1.17.0", "Vendor": b.product.manufacturer,
+		"Chassis": link(chassisURI), "Managers": link(managersURI),
 		"UpdateService": link(updateURI), "TaskService": link(rootURI + "/TaskService"),
 		"Tasks":          link(rootURI + "/TaskService"),
 		"AccountService": link(rootURI + "/AccountService"), "SessionService": link(rootURI + "/SessionService"),
 		"Links": object{"Sessions": link(rootURI + "/SessionService/Sessions")},
+	}
+	if b.product.shelf == nil || b.product.shelf.system {
+		root["Systems"] = link(systemsURI)
+	}
+	if b.product.shelf != nil && b.product.shelf.equipment {
+		root["PowerEquipment"] = link(equipmentURI)
 	}
 	b.static(rootURI, root)
 	b.at("/redfish").static = []byte(`{"v1":"/redfish/v1/"}`)
@@ -134,11 +139,7 @@ func (b *Blueprint) addCommon() {
 		"@odata.type": "#AccountService.v1_10_0.AccountService", "Id": "AccountService", "Name": "Account Service",
 		"ServiceEnabled": true,
 	})
-	b.static(rootURI+"/SessionService", object{
-		"@odata.type": "#SessionService.v1_1_8.SessionService", "Id": "SessionService", "Name": "Session Service",
-		"ServiceEnabled": false, "Sessions": link(rootURI + "/SessionService/Sessions"),
-	})
-	b.collection(rootURI+"/SessionService/Sessions", "SessionCollection", "Session Collection")
+	b.addSessions()
 	b.static(rootURI+"/TaskService", object{
 		"@odata.type": "#TaskService.v1_1_4.TaskService", "Id": "TaskService", "Name": "Task Service",
 		"ServiceEnabled": true, "CompletedTaskOverWritePolicy": "Oldest", "LifeCycleEventOnTaskStateChange": true,
@@ -159,19 +160,15 @@ func (b *Blueprint) addUpdateService() {
 	service.etag = true
 	service.patch = patchUpdateService
 	b.at(pushURI).receive = (*Device).receivePush
-	if b.model.Compute() {
-		b.at(multipartURI).receive = (*Device).receiveMultipart
-	} else {
+	b.at(multipartURI).receive = (*Device).receiveMultipart
+	b.at(simpleUpdateURI).receive = (*Device).receiveSimple
+	if b.product.shelf != nil {
 		service.receive = (*Device).receivePush
 	}
-
-	var members []string
+	b.live(inventoryURI, func(d *Device, _ time.Time) object { return d.inventory() })
 	for _, c := range b.components {
-		uri := inventoryURI + "/" + c.name
-		members = append(members, uri)
-		b.live(uri, func(d *Device, _ time.Time) object { return d.inventoryEntry(&c) })
+		b.live(inventoryURI+"/"+c.name, func(d *Device, _ time.Time) object { return d.inventoryEntry(&c) })
 	}
-	b.collection(inventoryURI, "SoftwareInventoryCollection", "Software Inventory Collection", members...)
 }
 
 // find returns the resource at a path without a trailing slash.
@@ -179,11 +176,17 @@ func (b *Blueprint) find(path string) *resource {
 	if r := b.tree[path]; r != nil {
 		return r
 	}
-	id, ok := strings.CutPrefix(path, tasksURI+"/")
-	if !ok {
-		return nil
+	if id, ok := strings.CutPrefix(path, sessionsURI+"/"); ok {
+		return sessionResource(id)
 	}
-	id, monitor := strings.CutSuffix(id, "/Monitor")
+	id, monitor := strings.CutPrefix(path, monitorsURI+"/")
+	if !monitor {
+		var ok bool
+		if id, ok = strings.CutPrefix(path, tasksURI+"/"); !ok {
+			return nil
+		}
+		id, monitor = strings.CutSuffix(id, "/Monitor")
+	}
 	if strings.Contains(id, "/") {
 		return nil
 	}

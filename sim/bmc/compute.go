@@ -3,8 +3,10 @@
 package bmc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,12 +17,16 @@ const (
 	hgxURI       = chassisURI + "/HGX_Chassis_0"
 	auxResetURI  = chassisURI + "/BMC_0/Actions/Oem/NvidiaChassis.AuxPowerReset"
 
+	// cpuSKU and partSKU are the SKUs of CPUs and of parts that tell none in the table.
+	cpuSKU  = "0x4A350010"
+	partSKU = "0x4A360001"
+
 	gpus = 4
 	cpus = 2
 	cbcs = 4
 )
 
-// addCompute adds the tree of an NVIDIA GB200 or GB300 compute tray.
+// addCompute adds the tree of a compute tray.
 func (b *Blueprint) addCompute() {
 	b.addComputeSystems()
 	b.addComputeManagers()
@@ -28,11 +34,12 @@ func (b *Blueprint) addCompute() {
 }
 
 func (b *Blueprint) addComputeSystems() {
-	name := "GB200 NVL"
-	if b.model == ComputeGB300 {
-		name = "GB300 NVL"
+	maker, name := b.product.manufacturer, b.product.model
+	systems := []string{systemURI, baseboardURI}
+	if b.product.quirks.baseboardFirst {
+		slices.Reverse(systems)
 	}
-	b.collection(systemsURI, "ComputerSystemCollection", "Computer System Collection", systemURI, baseboardURI)
+	b.collection(systemsURI, "ComputerSystemCollection", "Computer System Collection", systems...)
 	b.live(systemURI, func(d *Device, _ time.Time) object {
 		state := d.power
 		if d.knobs.PowerReported != "" {
@@ -40,15 +47,14 @@ func (b *Blueprint) addComputeSystems() {
 		}
 		return object{
 			"@odata.type": "#ComputerSystem.v1_17_0.ComputerSystem", "Id": "System_0", "Name": "System_0",
-			"SystemType": "Physical", "Manufacturer": "NVIDIA", "Model": name, "SerialNumber": d.cfg.Serial,
+			"SystemType": "Physical", "Manufacturer": maker, "Model": name, "SerialNumber": d.cfg.Serial,
 			"PowerState": state, "Status": healthy(), "Processors": link(systemURI + "/Processors"),
-			"Links": object{"ManagedBy": []any{link(managersURI + "/BMC_0")}, "Chassis": []any{link(chassisURI + "/BMC_0")}},
-			"Actions": object{"#ComputerSystem.Reset": object{
-				"target": systemURI + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": resetTypes,
-			}},
+			"Links":   object{"ManagedBy": []any{link(managersURI + "/BMC_0")}, "Chassis": []any{link(chassisURI + "/BMC_0")}},
+			"Actions": object{"#ComputerSystem.Reset": d.resetAction(systemURI+"/Actions/ComputerSystem.Reset", systemURI, resetTypes)},
 		}
 	})
 	b.action(systemURI+"/Actions/ComputerSystem.Reset", resetSystem)
+	b.resetInfo(systemURI, resetTypes)
 	b.collection(systemURI+"/Processors", "ProcessorCollection", "Processor Collection")
 
 	b.live(baseboardURI, func(d *Device, _ time.Time) object {
@@ -93,29 +99,35 @@ func (d *Device) gpu(i int) object {
 func (b *Blueprint) addComputeManagers() {
 	bmc, hmc := managersURI+"/BMC_0", managersURI+"/HGX_BMC_0"
 	b.collection(managersURI, "ManagerCollection", "Manager Collection", bmc, hmc)
-	for uri, firmware := range map[string]string{bmc: "FW_BMC_0", hmc: "HGX_FW_BMC_0"} {
-		id := uri[len(managersURI)+1:]
-		b.live(uri, func(d *Device, _ time.Time) object { return d.manager(uri, id, firmware) })
-	}
-	b.action(bmc+"/Actions/Manager.Reset", resetManager)
+	own := cmp.Or(b.product.quirks.bmcEntry, "FW_BMC_0")
+	b.manager(bmc, own, resetManager)
 	// The HMC sits behind the tray BMC: its reset is not visible on the network.
-	b.action(hmc+"/Actions/Manager.Reset", func(_ *Device, _ time.Time, body object) answer {
-		if kind, err := textMember(body, "ResetType", managerResetTypes); err != nil {
-			return badParameter(err, "Manager.Reset", "ResetType", kind)
+	b.manager(hmc, "HGX_FW_BMC_0", func(d *Device, _ time.Time, body object) answer {
+		if _, refused := d.resetType(body, "Manager.Reset", managerResetTypes, true); refused != nil {
+			return *refused
 		}
 		return success()
 	})
 }
 
-func (d *Device) manager(uri, id, firmware string) object {
-	return object{
-		"@odata.type": "#Manager.v1_14_0.Manager", "Id": id, "Name": id, "ManagerType": "BMC",
-		"FirmwareVersion": d.versionLocked(firmware), "PowerState": "On", "Status": healthy(),
-		"Links": object{"ActiveSoftwareImage": link(inventoryURI + "/" + firmware)},
-		"Actions": object{"#Manager.Reset": object{
-			"target": uri + "/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": managerResetTypes,
-		}},
-	}
+// manager adds a manager with its reset; firmware is the inventory entry of its image.
+func (b *Blueprint) manager(uri, firmware string, reset func(*Device, time.Time, object) answer) {
+	id := uri[len(managersURI)+1:]
+	b.live(uri, func(d *Device, _ time.Time) object {
+		doc := object{
+			"@odata.type": "#Manager.v1_14_0.Manager", "Id": id, "Name": id, "ManagerType": "BMC",
+			"FirmwareVersion": d.versionLocked(firmware), "PowerState": "On", "Status": healthy(),
+			"Links":   object{"ActiveSoftwareImage": link(inventoryURI + "/" + d.shownAs(firmware))},
+			"Actions": object{"#Manager.Reset": d.resetAction(uri+"/Actions/Manager.Reset", uri, managerResetTypes)},
+		}
+		if !d.knobs.HideLastReset {
+			doc["LastResetTime"] = d.startedAt.UTC().Format(time.RFC3339Nano)
+		}
+		return doc
+	})
+	b.action(uri+"/Actions/Manager.Reset", reset)
+	b.at(uri + "/Actions/Manager.Reset").bare = func(d *Device) bool { return d.knobs.ResetParameters == ResetParametersNone }
+	b.resetInfo(uri, managerResetTypes)
 }
 
 func (b *Blueprint) addComputeChassis() {
@@ -133,7 +145,7 @@ func (b *Blueprint) addComputeChassis() {
 	b.live(members[1], func(d *Device, _ time.Time) object {
 		return object{
 			"@odata.type": "#Chassis.v1_21_0.Chassis", "Id": "Chassis_0", "Name": "Chassis_0", "ChassisType": "RackMount",
-			"Manufacturer": "NVIDIA", "SerialNumber": d.cfg.Serial, "PowerState": d.power, "Status": healthy(),
+			"Manufacturer": b.product.manufacturer, "SerialNumber": d.cfg.Serial, "PowerState": d.power, "Status": healthy(),
 			"Oem": object{"Nvidia": object{
 				"@odata.type":                "#NvidiaChassis.v1_4_0.NvidiaChassis",
 				"HardwareWriteProtectEnable": d.knobs.HardwareWriteProtect,
@@ -176,11 +188,51 @@ func (b *Blueprint) addComputeChassis() {
 	for _, id := range parts {
 		members = append(members, chassisURI+"/"+id)
 		doc := plainChassis(id, "Component")
-		doc["SKU"] = "0x" + fmt.Sprintf("%08X", 0x4A350000+len(members))
+		doc["SKU"] = cpuSKU
+		if strings.HasPrefix(id, "HGX_GPU_") {
+			doc["SKU"] = gpuSKU
+		}
 		b.static(chassisURI+"/"+id, doc)
 	}
+	members = append(members, b.addPartChassis()...)
 	slices.Sort(members)
 	b.collection(chassisURI, "ChassisCollection", "Chassis Collection", members...)
+}
+
+// addPartChassis adds the chassis and drives of components that tell their SKU or model there: for FW_CPLD_0 the
+// chassis CPLD_0. It returns the chassis.
+func (b *Blueprint) addPartChassis() []string {
+	var chassis, drives []string
+	for _, c := range b.components {
+		id, part := strings.CutPrefix(c.related, chassisURI+"/")
+		switch {
+		case strings.HasPrefix(c.related, systemURI+"/Storage/"):
+			drives = append(drives, c.related)
+			name := c.related[strings.LastIndexByte(c.related, '/')+1:]
+			b.static(c.related, object{
+				"@odata.type": "#Drive.v1_17_0.Drive", "Id": name, "Name": name, "MediaType": "SSD", "Protocol": "NVMe",
+				"Model": c.sku, "Status": healthy(),
+			})
+		case part && b.tree[c.related] == nil:
+			chassis = append(chassis, c.related)
+			doc := plainChassis(id, "Component")
+			doc["SKU"], doc["Model"] = cmp.Or(c.sku, partSKU), id
+			b.static(c.related, doc)
+		}
+	}
+	if len(drives) > 0 {
+		storage := systemURI + "/Storage"
+		b.collection(storage, "StorageCollection", "Storage Collection", storage+"/1")
+		links := make([]any, len(drives))
+		for i, uri := range drives {
+			links[i] = link(uri)
+		}
+		b.static(storage+"/1", object{
+			"@odata.type": "#Storage.v1_15_0.Storage", "Id": "1", "Name": "Storage", "Drives": links,
+			"Drives@odata.count": len(links), "Status": healthy(),
+		})
+	}
+	return chassis
 }
 
 func plainChassis(id, kind string) object {

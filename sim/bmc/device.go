@@ -75,16 +75,28 @@ type Device struct {
 	downUntil time.Time
 	unpowered bool
 	resets    int
+	boots     int
+	auxCycles int
+	startedAt time.Time
 
 	// installed and pending hold only versions that differ from the blueprint's.
-	installed   map[string]string
-	pending     map[string]string
-	tasks       []*task
-	units       [supplies]unit
-	taskSerial  int
-	applyTime   string
+	installed  map[string]string
+	pending    map[string]string
+	tasks      []*task
+	units      [supplies]unit
+	taskSerial int
+	applyTime  string
+	// pushTargets and pushForce are what octet-stream pushes to a tray are for.
+	pushTargets []string
+	pushForce   bool
 	copyingTill time.Time
 	copyForever bool
+	// renamed are inventory entries that go by another id, from their own to that.
+	renamed map[string]string
+	// preserve is what a Lenovo tray keeps over an update of its BMC.
+	preserve map[string]bool
+	sessions map[string]string
+	sessionN int
 }
 
 type event struct {
@@ -96,8 +108,8 @@ type event struct {
 func (b *Blueprint) NewDevice(cfg Config) *Device {
 	cfg.Timing = cfg.Timing.withDefaults()
 	cfg.Outage = cmp.Or(cfg.Outage, OutageUnavailable)
-	d := &Device{blueprint: b, cfg: cfg, power: PowerOn, applyTime: "OnReset"}
-	if b.model.Shelf() {
+	d := &Device{blueprint: b, cfg: cfg, power: PowerOn, applyTime: "OnReset", startedAt: time.Now()}
+	if b.product.shelf != nil {
 		d.applyTime = "Immediate"
 	}
 	for i := range d.supplyOn {
@@ -179,13 +191,32 @@ func (d *Device) SetTiming(t Timing) {
 func (d *Device) PowerState() string {
 	d.lock()
 	defer d.mu.Unlock()
-	if d.Model().Shelf() {
-		if slices.Contains(d.supplyOn[:], false) {
-			return PowerOff
-		}
-		return PowerOn
+	if d.blueprint.product.shelf != nil {
+		return d.shelfPower()
 	}
 	return d.power
+}
+
+// shelfPower is Off when any supply is.
+func (d *Device) shelfPower() string {
+	if slices.Contains(d.supplyOn[:], false) {
+		return PowerOff
+	}
+	return PowerOn
+}
+
+// Boots counts how often the host of a compute tray was started or restarted: what its operating system sees as boots.
+func (d *Device) Boots() int {
+	d.lock()
+	defer d.mu.Unlock()
+	return d.boots
+}
+
+// AUXCycles counts the AUX power cycles of a compute tray: its cards lose power in each.
+func (d *Device) AUXCycles() int {
+	d.lock()
+	defer d.mu.Unlock()
+	return d.auxCycles
 }
 
 // SetPowerState sets the host's power state, or that of all supplies of a shelf, without side effects.
@@ -209,7 +240,7 @@ func (d *Device) SetSupply(i int, on bool) {
 func (d *Device) Version(name string) string {
 	d.lock()
 	defer d.mu.Unlock()
-	return d.versionLocked(name)
+	return d.versionLocked(d.ownName(name))
 }
 
 func (d *Device) versionLocked(name string) string {
@@ -311,6 +342,8 @@ func (d *Device) Outage() (mode OutageMode, until time.Time) {
 // restartBMC begins an outage of the BMC.
 func (d *Device) restartBMC(now time.Time, outage time.Duration) {
 	d.resets++
+	d.startedAt = now
+	d.sessions = nil
 	if until := now.Add(outage); until.After(d.downUntil) {
 		d.downUntil = until
 	}

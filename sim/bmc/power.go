@@ -3,6 +3,7 @@
 package bmc
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -18,28 +19,98 @@ var (
 
 // resetSystem is ComputerSystem.Reset of the host.
 func resetSystem(d *Device, now time.Time, body object) answer {
-	kind, err := textMember(body, "ResetType", resetTypes)
-	if err != nil {
-		return badParameter(err, "ComputerSystem.Reset", "ResetType", kind)
+	kind, refused := d.resetType(body, "ComputerSystem.Reset", resetTypes, false)
+	if refused != nil {
+		return *refused
 	}
 	if d.knobs.PowerIgnored {
 		return noContent()
 	}
 	switch kind {
 	case "On", "ForceOn":
-		d.powerOn(now)
+		if !spend(&d.knobs.PowerOnIgnored) {
+			d.powerOn(now)
+		}
 	case "GracefulShutdown":
-		d.powerOff(now, d.cfg.Timing.Shutdown)
+		if !spend(&d.knobs.PowerOffIgnored) {
+			d.powerOff(now, d.cfg.Timing.Shutdown)
+		}
 	case "ForceOff":
-		d.powerOff(now, 0)
+		if !spend(&d.knobs.PowerOffIgnored) {
+			d.powerOff(now, 0)
+		}
 	case "PowerCycle":
 		d.powerOff(now, 0)
 		d.powerOn(now)
 	case "GracefulRestart", "ForceRestart":
 		// A warm restart of a host that is off starts it, as on OpenBMC.
+		if d.power == PowerOn {
+			d.boots++
+		}
 		d.powerOn(now)
 	}
 	return noContent()
+}
+
+// spend counts a knob down and reports whether it was still up; a negative one stays.
+func spend(n *int) bool {
+	if *n == 0 {
+		return false
+	}
+	if *n > 0 {
+		*n--
+	}
+	return true
+}
+
+// resetType reads the ResetType of a reset action. A manager set to take none gets a graceful restart.
+func (d *Device) resetType(body object, action string, usual []string, manager bool) (string, *answer) {
+	if manager && d.knobs.ResetParameters == ResetParametersNone {
+		for name := range body {
+			a := refusal(http.StatusBadRequest, "ActionParameterUnknown", fmt.Sprintf("%s takes no %s.", action, name), action, name)
+			return "", &a
+		}
+		return "GracefulRestart", nil
+	}
+	kind, err := textMember(body, "ResetType", d.resetValues(usual))
+	if err != nil {
+		a := badParameter(err, action, "ResetType", kind)
+		return "", &a
+	}
+	return kind, nil
+}
+
+func (d *Device) resetValues(usual []string) []string {
+	if len(d.knobs.AllowedResets) > 0 {
+		return d.knobs.AllowedResets
+	}
+	return usual
+}
+
+// resetAction is a reset action as its resource shows it; owner is the resource.
+func (d *Device) resetAction(target, owner string, usual []string) object {
+	out := object{"target": target}
+	switch d.knobs.ResetParameters {
+	case ResetParametersListed:
+		out["ResetType@Redfish.AllowableValues"] = d.resetValues(usual)
+	case ResetParametersInfo:
+		out["@Redfish.ActionInfo"] = owner + "/ResetActionInfo"
+	case ResetParametersUntold, ResetParametersNone:
+		// Nothing tells the values.
+	}
+	return out
+}
+
+// resetInfo adds the ActionInfo of a reset action.
+func (b *Blueprint) resetInfo(owner string, usual []string) {
+	b.live(owner+"/ResetActionInfo", func(d *Device, _ time.Time) object {
+		return object{
+			"@odata.type": "#ActionInfo.v1_2_0.ActionInfo", "Id": "ResetActionInfo", "Name": "Action Info",
+			"Parameters": []any{object{
+				"Name": "ResetType", "Required": true, "DataType": "String", "AllowableValues": d.resetValues(usual),
+			}},
+		}
+	})
 }
 
 // powerOn brings the host up; coming from Off it is a power cycle for the components.
@@ -48,14 +119,18 @@ func (d *Device) powerOn(now time.Time) {
 		return
 	}
 	d.power = PowerPoweringOn
+	d.boots++
+	if !d.knobs.ActivationNeedsAUX {
+		d.activate()
+	}
+	if d.knobs.PowerOnStuck {
+		return
+	}
 	d.after(now, d.cfg.Timing.PowerOn, func(time.Time) {
 		if d.power == PowerPoweringOn {
 			d.power = PowerOn
 		}
 	})
-	if !d.knobs.ActivationNeedsAUX {
-		d.activate()
-	}
 }
 
 func (d *Device) powerOff(now time.Time, takes time.Duration) {
@@ -80,6 +155,7 @@ func resetAUX(d *Device, now time.Time, body object) answer {
 		return refusal(http.StatusBadRequest, "ChassisPowerStateOffRequired",
 			"The chassis has to be powered off for this action.", "BMC_0")
 	}
+	d.auxCycles++
 	d.activate()
 	d.restartBMC(now, d.cfg.Timing.AUXOutage)
 	return success()
@@ -87,11 +163,13 @@ func resetAUX(d *Device, now time.Time, body object) answer {
 
 // resetManager is Manager.Reset. On shelves it activates the controllers' pending versions.
 func resetManager(d *Device, now time.Time, body object) answer {
-	kind, err := textMember(body, "ResetType", managerResetTypes)
-	if err != nil {
-		return badParameter(err, "Manager.Reset", "ResetType", kind)
+	if _, refused := d.resetType(body, "Manager.Reset", managerResetTypes, true); refused != nil {
+		return *refused
 	}
-	if d.Model().Shelf() {
+	if d.knobs.ManagerResetIgnored {
+		return success()
+	}
+	if d.blueprint.product.shelf != nil {
 		d.activate()
 	}
 	outage := d.cfg.Timing.BMCOutage
@@ -104,10 +182,26 @@ func resetManager(d *Device, now time.Time, body object) answer {
 
 // activate turns pending versions into installed ones.
 func (d *Device) activate() {
-	for name, version := range d.pending {
-		delete(d.pending, name)
-		if !d.knobs.VersionUnchanged {
-			d.installLocked(name, version)
+	pending := d.pending
+	d.pending = nil
+	d.bringUp(pending)
+}
+
+// bringUp installs versions, unless the device is set to drop them.
+func (d *Device) bringUp(versions map[string]string) {
+	if d.knobs.VersionUnchanged || len(versions) == 0 {
+		return
+	}
+	for name, version := range versions {
+		d.installLocked(name, version)
+		if id, ok := d.knobs.Renames[name]; ok {
+			if d.renamed == nil {
+				d.renamed = map[string]string{}
+			}
+			d.renamed[name] = id
 		}
+	}
+	if told := d.blueprint.product.quirks.activated; told != nil {
+		told(d, versions)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rackbus/rackbus/sim/firmwarepackage"
@@ -23,6 +23,9 @@ import (
 
 // receiveMultipart takes a multipart push: UpdateParameters, UpdateFile and optionally OemParameters.
 func (d *Device) receiveMultipart(r *http.Request) answer {
+	if !d.has(PushMultipart) {
+		return notFound(r.URL.Path)
+	}
 	if r.Method != http.MethodPost {
 		return notAllowed(r.Method)
 	}
@@ -50,7 +53,10 @@ func (d *Device) receiveMultipart(r *http.Request) answer {
 		return answer{abort: true}
 	}
 
-	var parameters struct{ Targets []string }
+	var parameters struct {
+		Targets     []string
+		ForceUpdate bool
+	}
 	switch {
 	case in.malformed:
 		return refusal(http.StatusBadRequest, "MalformedJSON", "The update parameters are not valid.")
@@ -62,23 +68,36 @@ func (d *Device) receiveMultipart(r *http.Request) answer {
 	}
 	note.Targets = parameters.Targets
 	u := in.upload()
-	u.targets = parameters.Targets
-	return d.begin(note, u, func(u upload) (plan, *answer) { return d.planCompute(u) })
+	u.targets, u.force, u.oem = parameters.Targets, parameters.ForceUpdate, note.OEM
+	return d.begin(note, r.Host, u, d.decide)
+}
+
+// has reports whether the device offers a way of updating.
+func (d *Device) has(way Push) bool {
+	d.lock()
+	defer d.mu.Unlock()
+	return d.offers(way)
+}
+
+// decide makes the plan of an upload that is not for one supply.
+func (d *Device) decide(u upload) (plan, *answer) {
+	if d.blueprint.product.shelf == nil {
+		return d.planCompute(u)
+	}
+	p := d.planShelf(u, -1)
+	if p.supply && d.knobs.RejectAllSupplies {
+		a := refuseAllSupplies()
+		return plan{}, &a
+	}
+	return p, nil
 }
 
 // receivePush takes an octet-stream push for the whole device.
 func (d *Device) receivePush(r *http.Request) answer {
-	return d.push(r, func(u upload) (plan, *answer) {
-		if d.Model().Compute() {
-			return d.planCompute(u)
-		}
-		p := d.planShelf(u, -1)
-		if _, all := p.versions[powerDevice(0)]; all && d.knobs.RejectAllSupplies {
-			a := refuseAllSupplies()
-			return plan{}, &a
-		}
-		return p, nil
-	})
+	if !d.has(PushOctet) {
+		return notFound(r.URL.Path)
+	}
+	return d.push(r, d.decide)
 }
 
 // push reads an octet-stream body and begins what decide makes of it.
@@ -93,33 +112,14 @@ func (d *Device) push(r *http.Request, decide func(upload) (plan, *answer)) answ
 	if err := in.read(r.Context(), r.Body); err != nil {
 		return answer{abort: true}
 	}
-	return d.begin(note, in.upload(), decide)
-}
-
-// receiveUnitPush takes a LiteOn supply push: for one supply with the header LiteonPowerDeviceId, else for all.
-func (d *Device) receiveUnitPush(r *http.Request) answer {
-	one := -1
-	if id := r.Header.Get("LiteonPowerDeviceId"); id != "" {
-		n, err := strconv.Atoi(id)
-		if err != nil || n < 0 || n >= supplies {
-			return refusal(http.StatusBadRequest, "ActionParameterValueError", "There is no such power device.", id)
-		}
-		one = n
-	}
-	return d.push(r, func(u upload) (plan, *answer) {
-		if one < 0 && d.knobs.RejectAllSupplies {
-			a := refuseAllSupplies()
-			return plan{}, &a
-		}
-		u.file.Purpose = "PSU"
-		p := d.planShelf(u, one)
-		p.unlisted = true
-		return p, nil
-	})
+	u := in.upload()
+	d.aimPush(&u)
+	note.Targets = u.targets
+	return d.begin(note, r.Host, u, decide)
 }
 
 // begin starts the update of a complete upload, or refuses it.
-func (d *Device) begin(note *reqlog.Upload, u upload, decide func(upload) (plan, *answer)) answer {
+func (d *Device) begin(note *reqlog.Upload, host string, u upload, decide func(upload) (plan, *answer)) answer {
 	now := d.lock()
 	defer d.mu.Unlock()
 	switch {
@@ -136,20 +136,43 @@ func (d *Device) begin(note *reqlog.Upload, u upload, decide func(upload) (plan,
 		return refusal(http.StatusServiceUnavailable, updateRegistry+"UpdateInProgress", "Another update is in progress.").
 			with("Retry-After", "30")
 	}
+	if !u.force && d.installedAlready(p) {
+		switch d.knobs.SameVersion {
+		case SameVersionNoTask:
+			return answer{status: http.StatusAccepted}
+		case SameVersionConflict:
+			return refusal(http.StatusConflict, "ResourceAlreadyExists", "The component has this image already.")
+		case SameVersionFlashes, SameVersionSkips:
+			// These have a task.
+		}
+	}
+	d.spareSupplies(&p)
 	t := d.startTask(now, p)
 	if p.unlisted {
 		return jsonAnswer(http.StatusOK, object{"Result": "success"})
 	}
 	note.Task = t.id
-	return d.uploadAnswer(t, now)
+	return d.uploadAnswer(t, now, host)
 }
 
 // uploadAnswer tells the client of the task in the shape the device is set to.
-func (d *Device) uploadAnswer(t *task, now time.Time) answer {
+func (d *Device) uploadAnswer(t *task, now time.Time, host string) answer {
 	uri := tasksURI + "/" + t.id
 	a := answer{status: http.StatusAccepted}
 	switch d.knobs.UploadAnswer {
 	case AnswerLocation:
+	case AnswerURL:
+		uri = "https://" + host + uri
+	case AnswerRelative:
+		// Push URIs are below UpdateService.
+		uri = ".." + strings.TrimPrefix(uri, rootURI)
+	case AnswerMonitor:
+		uri = monitorsURI + "/" + t.id
+	case AnswerMonitorBody:
+		return jsonAnswer(http.StatusAccepted, object{"TaskMonitor": monitorsURI + "/" + t.id})
+	case AnswerJobID:
+		return jsonAnswer(http.StatusAccepted, object{"@Message.ExtendedInfo": []any{extended(
+			"IDRAC.2.8.SYS429", "A job for the update was made.", "OK", "None.", t.id)}})
 	case AnswerBody:
 		return jsonAnswer(http.StatusAccepted, t.document(now))
 	case AnswerLink:
@@ -228,7 +251,7 @@ func (in *intake) read(ctx context.Context, body io.Reader) error {
 }
 
 func (in *intake) upload() upload {
-	return upload{file: firmwarepackage.Identify(in.file.prefix, in.name), sum: in.file.sum()}
+	return upload{file: firmwarepackage.Identify(in.file.prefix, in.name), sum: in.file.sum(), given: in.name}
 }
 
 // fileSink counts and hashes a file and keeps its first bytes.

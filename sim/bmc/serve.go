@@ -3,6 +3,7 @@
 package bmc
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,12 @@ const maxJSONBody = 1 << 20
 // ServeHTTP answers one Redfish request. It panics with http.ErrAbortHandler when the client went away in the
 // middle of its body.
 func (d *Device) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.answer(r).send(w)
+	a := d.answer(r)
+	if a.body != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && d.Knobs().BreakGzip {
+		// It says that it compressed and did not.
+		a = a.with("Content-Encoding", "gzip")
+	}
+	a.send(w)
 }
 
 func (d *Device) answer(r *http.Request) answer {
@@ -34,10 +40,10 @@ func (d *Device) answer(r *http.Request) answer {
 	}
 
 	path := strings.TrimSuffix(r.URL.Path, "/")
-	open := path == rootURI || path == "/redfish"
+	open := path == rootURI || path == "/redfish" || path == sessionsURI && r.Method == http.MethodPost
 	if !open {
 		name, secret, ok := r.BasicAuth()
-		if !ok || name != username || secret != password {
+		if (!ok || name != username || secret != password) && !d.loggedIn(r.Header.Get("X-Auth-Token")) {
 			return refusal(http.StatusUnauthorized, "ResourceAtUriUnauthorized", "The credentials were not accepted.").
 				with("WWW-Authenticate", `Basic realm="Redfish"`)
 		}
@@ -46,11 +52,19 @@ func (d *Device) answer(r *http.Request) answer {
 				"The password has to be changed before anything else.")
 		}
 	}
+	path, there := d.resolve(path)
 	res := d.blueprint.find(path)
-	if res == nil {
+	if res == nil || !there {
 		return notFound(path)
 	}
 	return d.dispatch(r, res)
+}
+
+// resolve finds inventory entries that go by another id.
+func (d *Device) resolve(path string) (string, bool) {
+	d.lock()
+	defer d.mu.Unlock()
+	return d.inventoryPath(path)
 }
 
 func (d *Device) dispatch(r *http.Request, res *resource) answer {
@@ -69,7 +83,7 @@ func (d *Device) dispatch(r *http.Request, res *resource) answer {
 		if res.post == nil || r.Method == http.MethodPut {
 			return notAllowed(r.Method)
 		}
-		return d.change(r, res.post)
+		return d.change(r, res, res.post)
 	case http.MethodPatch:
 		if res.patch == nil {
 			return notAllowed(r.Method)
@@ -77,7 +91,14 @@ func (d *Device) dispatch(r *http.Request, res *resource) answer {
 		if refused, bad := d.checkIfMatch(r, res); bad {
 			return refused
 		}
-		return d.change(r, res.patch)
+		return d.change(r, res, res.patch)
+	case http.MethodDelete:
+		if res.remove == nil {
+			return notAllowed(r.Method)
+		}
+		now := d.lock()
+		defer d.mu.Unlock()
+		return res.remove(d, now)
 	}
 	return notAllowed(r.Method)
 }
@@ -93,13 +114,16 @@ func (d *Device) read(res *resource, now time.Time) answer {
 		delete(doc, statusMember)
 		status = code
 	}
-	if status >= http.StatusBadRequest {
+	if _, empty := doc[emptyMember]; empty {
+		return answer{status: status}
+	}
+	if status == http.StatusNotFound {
 		uri, _ := doc["@odata.id"].(string)
 		return notFound(uri)
 	}
 	a := jsonAnswer(status, doc)
 	if res.etag {
-		a = a.with("ETag", etag(a.body))
+		a = a.with("ETag", d.shownTag(a.body))
 	}
 	return a
 }
@@ -110,8 +134,24 @@ func etag(body []byte) string {
 	return fmt.Sprintf(`"%08X"`, h.Sum32())
 }
 
+func (d *Device) ifMatch() IfMatch {
+	return cmp.Or(d.knobs.IfMatch, d.blueprint.product.quirks.ifMatch)
+}
+
+// shownTag is the ETag of a body as clients get to see it.
+func (d *Device) shownTag(body []byte) string {
+	switch d.ifMatch() {
+	case IfMatchEmpty:
+		return ""
+	case IfMatchWeak, IfMatchStrong:
+		return "W/" + etag(body)
+	default:
+		return etag(body)
+	}
+}
+
 // change decodes a JSON body and lets the action work on the locked device.
-func (d *Device) change(r *http.Request, act func(*Device, time.Time, object) answer) answer {
+func (d *Device) change(r *http.Request, res *resource, act func(*Device, time.Time, object) answer) answer {
 	raw, err := io.ReadAll(io.LimitReader(r.Body, maxJSONBody+1))
 	if err != nil {
 		return answer{abort: true}
@@ -128,6 +168,14 @@ func (d *Device) change(r *http.Request, act func(*Device, time.Time, object) an
 	}
 	now := d.lock()
 	defer d.mu.Unlock()
+	if res.bare != nil && res.bare(d) {
+		switch {
+		case d.knobs.BareActions == BareActionsNeedBody && len(raw) == 0:
+			return refusal(http.StatusUnsupportedMediaType, "HeaderMissing", "The request needs a JSON body.", "Content-Type")
+		case d.knobs.BareActions == BareActionsRefuseBody && len(raw) > 0:
+			return refusal(http.StatusBadRequest, "UnrecognizedRequestBody", "The action takes no body.")
+		}
+	}
 	return act(d, now, body)
 }
 
@@ -136,17 +184,29 @@ func (d *Device) checkIfMatch(r *http.Request, res *resource) (answer, bool) {
 	now := d.lock()
 	defer d.mu.Unlock()
 	values, present := r.Header["If-Match"]
+	mode := d.ifMatch()
+	needed := mode == IfMatchRequired || mode == IfMatchWeak || mode == IfMatchStrong
 	failed := refusal(http.StatusPreconditionFailed, "PreconditionFailed", "The entity tag does not match.")
 	switch {
-	case !present && d.knobs.IfMatch == IfMatchRequired:
+	case !present && needed:
 		return refusal(http.StatusPreconditionRequired, "PreconditionRequired", "The request needs an If-Match header."), true
 	case !present:
 		return answer{}, false
-	case d.knobs.IfMatch == IfMatchRefused:
+	case mode == IfMatchRefused, mode == IfMatchEmpty:
 		return failed, true
 	}
-	want := strings.TrimPrefix(strings.TrimSpace(values[0]), "W/")
-	if want != "*" && want != d.read(res, now).header.Get("ETag") {
+	given, tag := strings.TrimSpace(values[0]), d.read(res, now).header.Get("ETag")
+	switch mode {
+	case IfMatchWeak:
+	case IfMatchStrong:
+		tag = strings.TrimPrefix(tag, "W/")
+	default:
+		given = strings.TrimPrefix(given, "W/")
+		if given == "*" {
+			return answer{}, false
+		}
+	}
+	if given != tag {
 		return failed, true
 	}
 	return answer{}, false

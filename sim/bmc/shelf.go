@@ -3,125 +3,155 @@
 package bmc
 
 import (
-	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/rackbus/rackbus/sim/firmwarepackage"
 )
 
-const (
-	shelfURI      = chassisURI + "/powershelf"
-	suppliesURI   = shelfURI + "/PowerSubsystem/PowerSupplies"
-	unitsURI      = shelfURI + "/Power/Oem/LiteOn/PowerUnits"
-	unitUpdateURI = unitsURI + "/Actions/UpdateService"
-	// controllerName is the inventory name of the shelf's controller; the suffix is a hash on real shelves.
-	controllerName = "pmc_5c3f81d0"
-)
+// supplies is how many power supplies a shelf has.
+const supplies = 6
 
-// unit is what the LiteOn power unit pages show of a supply's update.
+// shelfLayout says how a shelf names its parts and what its controller does in an update.
+type shelfLayout struct {
+	// controller is the inventory entry that controller images change, mcu that of MCU images, "" without one.
+	controller, mcu string
+	// supply is the inventory entry of a supply, from 0.
+	supply func(int) string
+	// supplyVersion is how a supply shows the version of an image.
+	supplyVersion func(version string) string
+	// restartsAt is the percentage at which the controller restarts itself in an update under Immediate.
+	restartsAt int
+	// deviceUUID is the first descriptor of controller packages; they carry their version as the package version.
+	deviceUUID string
+	// together makes the update of all supplies fail when one does.
+	together bool
+	// system and equipment say which of Systems and PowerEquipment the service root has.
+	system, equipment bool
+}
+
+// unit is what becomes of one supply in an update.
 type unit struct {
 	update *task
 	failed bool
 }
 
-// addShelf adds the tree of a LiteOn power shelf.
-func (b *Blueprint) addShelf() {
-	manager := managersURI + "/bmc"
-	b.collection(managersURI, "ManagerCollection", "Manager Collection", manager)
-	b.live(manager, func(d *Device, _ time.Time) object { return d.manager(manager, "bmc", controllerName) })
-	b.action(manager+"/Actions/Manager.Reset", resetManager)
+// switchSupplies switches all supplies, unless the shelf is set to ignore that.
+func (d *Device) switchSupplies(on bool) {
+	if d.knobs.PowerIgnored {
+		return
+	}
+	for i := range d.supplyOn {
+		d.supplyOn[i] = on
+	}
+}
 
-	b.collection(systemsURI, "ComputerSystemCollection", "Computer System Collection", systemsURI+"/system")
-	b.static(systemsURI+"/system", object{
-		"@odata.type": "#ComputerSystem.v1_17_0.ComputerSystem", "Id": "system", "Name": "system",
-		"SystemType": "Physical", "PowerState": "On", "Status": healthy(),
-	})
+// supplyFile recognises raw supply images by name.
+var supplyFile = regexp.MustCompile(`(?i)^sp-|liteon-psu|_psu`)
 
-	b.collection(chassisURI, "ChassisCollection", "Chassis Collection", shelfURI)
-	b.live(shelfURI, func(d *Device, _ time.Time) object { return d.shelfChassis() })
-	b.shelfAction("Chassis.On", "OnType", "On")
-	b.shelfAction("Chassis.ForceOff", "ForceOffType", "ForceOff")
-	b.shelfAction("Chassis.Reset", "ResetType", "On", "ForceOff", "GracefulShutdown")
-
-	b.static(shelfURI+"/PowerSubsystem", object{
-		"@odata.type": "#PowerSubsystem.v1_1_0.PowerSubsystem", "Id": "PowerSubsystem", "Name": "Power Subsystem",
-		"Status": healthy(), "PowerSupplies": link(suppliesURI),
-	})
-	var members, units []string
-	for i := range supplies {
-		uri := fmt.Sprintf("%s/%d", suppliesURI, i)
-		members = append(members, uri)
-		b.live(uri, func(d *Device, _ time.Time) object {
-			return object{
-				"@odata.type": "#PowerSupply.v1_5_0.PowerSupply", "Id": fmt.Sprint(i), "Name": powerDevice(i),
-				"Manufacturer": "LITE-ON TECHNOLOGY CORP.", "Model": "PS-2552-9L", "PowerState": d.supplyOn[i],
-				"SerialNumber": d.supplySerial(i), "FirmwareVersion": d.versionLocked(powerDevice(i)), "Status": healthy(),
+// planShelf decides what a push to a shelf changes. One names a supply, or is negative for any component.
+func (d *Device) planShelf(u upload, one int) plan {
+	layout := d.blueprint.product.shelf
+	p := plan{versions: map[string]string{}}
+	supply := one >= 0
+	for _, image := range u.images() {
+		kind := image.Name + " " + u.file.Purpose
+		if image.Name == "" {
+			kind += " " + u.file.Name
+		}
+		kind = strings.ToLower(kind)
+		switch {
+		case one >= 0:
+			p.versions[layout.supply(one)] = layout.shownVersion(u, image)
+		case layout.deviceUUID != "" && u.file.DeviceUUID == layout.deviceUUID:
+			p.versions[layout.controller] = u.file.Version
+		case strings.Contains(kind, "psu") || strings.Contains(kind, "powerdevice") || supplyFile.MatchString(u.file.Name):
+			supply = true
+			for i := range supplies {
+				p.versions[layout.supply(i)] = layout.shownVersion(u, image)
 			}
-		})
-		unit := unitsURI + "/" + powerDevice(i)
-		units = append(units, unit)
-		b.live(unit, func(d *Device, now time.Time) object { return d.powerUnit(i, now) })
+		case layout.mcu != "" && (strings.Contains(kind, "mcu") || strings.Contains(kind, "pldm")):
+			p.versions[layout.mcu] = image.Version
+		default:
+			p.versions[layout.controller] = image.Version
+		}
 	}
-	b.collection(suppliesURI, "PowerSupplyCollection", "Power Supply Collection", members...)
-	b.collection(unitsURI, "PowerUnitCollection", "Power Unit Collection", units...)
-	b.at(unitUpdateURI).receive = (*Device).receiveUnitPush
+	p.supply = supply
+	p.immediate = supply || d.applyTime == "Immediate" || d.knobs.Immediate
+	if p.immediate && !supply {
+		p.restartsAt = layout.restartsAt
+	}
+	if !p.immediate {
+		p.handoff = d.knobs.Handoff
+	}
+	p.end = d.flaw(u, p)
+	return p
 }
 
-func (d *Device) supplySerial(i int) string { return fmt.Sprintf("%sP%d", d.cfg.Serial, i) }
-
-func (d *Device) shelfChassis() object {
-	state := PowerOn
-	for _, on := range d.supplyOn {
-		if !on {
-			state = PowerOff
+// spareSupplies marks in a plan that is about to start the supplies whose updates are set to fail or to change nothing.
+func (d *Device) spareSupplies(p *plan) {
+	layout := d.blueprint.product.shelf
+	if layout == nil {
+		return
+	}
+	for i := range supplies {
+		name := layout.supply(i)
+		if _, hit := p.versions[name]; !hit {
+			continue
+		}
+		if left := d.knobs.SupplyFailures[name]; left != 0 {
+			d.knobs.SupplyFailures = counted(d.knobs.SupplyFailures, name)
+			p.failing = append(p.failing, name)
+			continue
+		}
+		if slices.Contains(d.knobs.SuppliesUnchanged, name) {
+			p.unchanged = append(p.unchanged, name)
 		}
 	}
-	actions := object{}
-	for _, name := range []string{"Chassis.On", "Chassis.ForceOff", "Chassis.Reset"} {
-		actions["#"+name] = object{
-			"target":              shelfURI + "/Actions/" + name,
-			"@Redfish.ActionInfo": shelfURI + "/" + name[len("Chassis."):] + "ActionInfo",
-		}
-	}
-	return object{
-		"@odata.type": "#Chassis.v1_21_0.Chassis", "Id": "powershelf", "Name": "powershelf", "ChassisType": "Shelf",
-		"Manufacturer": "LITE-ON TECHNOLOGY CORP.", "Model": "PF-1333-7R", "SerialNumber": d.cfg.Serial,
-		"PowerState": state, "Status": healthy(), "PowerSubsystem": link(shelfURI + "/PowerSubsystem"),
-		"Actions": actions,
+	if layout.together && len(p.failing) > 0 {
+		p.end = broken("A supply did not take its image.", "Repeat the update.")
 	}
 }
 
-// shelfAction adds a chassis action with its ActionInfo; it switches all supplies.
-func (b *Blueprint) shelfAction(name, parameter string, values ...string) {
-	b.actionInfo(shelfURI+"/"+name[len("Chassis."):]+"ActionInfo", parameter, values...)
-	b.action(shelfURI+"/Actions/"+name, func(d *Device, _ time.Time, body object) answer {
-		kind, err := textMember(body, parameter, values)
-		if err != nil {
-			return badParameter(err, name, parameter, kind)
+// counted returns a copy of counters with one counted down; negative ones stay.
+func counted(counters map[string]int, name string) map[string]int {
+	out := map[string]int{}
+	for key, n := range counters {
+		if key == name && n > 0 {
+			n--
 		}
-		if d.knobs.PowerIgnored {
-			return success()
+		if n != 0 {
+			out[key] = n
 		}
-		for i := range d.supplyOn {
-			d.supplyOn[i] = kind == "On"
-		}
+	}
+	return out
+}
+
+// shownVersion is the version of a supply image the way the supplies show it.
+func (l *shelfLayout) shownVersion(u upload, image firmwarepackage.Image) string {
+	version := image.Version
+	if token := firmwarepackage.SupplyVersion(u.file.Name); token != "" {
+		version = token
+	}
+	return l.supplyVersion(version)
+}
+
+// fourDigits reports whether a version is four hex digits, and gives them in lower case.
+func fourDigits(version string) (string, bool) {
+	version = strings.ToLower(version)
+	return version, len(version) == 4 && strings.Trim(version, "0123456789abcdef") == ""
+}
+
+// supplyPowerAction adds an action without parameters that switches all supplies.
+func (b *Blueprint) supplyPowerAction(uri string, on bool) {
+	b.action(uri, func(d *Device, _ time.Time, _ object) answer {
+		d.switchSupplies(on)
 		return success()
 	})
-}
-
-// powerUnit is the LiteOn page of one supply, polled during its update.
-func (d *Device) powerUnit(i int, now time.Time) object {
-	state, status, progress := "Enabled", "OK", 0
-	u := d.units[i]
-	if u.update != nil && u.update.state == taskRunning {
-		state, progress = "Updating", u.update.progress(now)
-	}
-	if u.failed {
-		status = "Failed"
-	}
-	return object{
-		"Id": powerDevice(i), "Name": powerDevice(i), "Model": "PS-2552-9L", "SerialNumber": d.supplySerial(i),
-		"Version": d.versionLocked(powerDevice(i)), "state": state, "status": status, "updateProgress": progress,
-	}
+	b.at(uri).bare = func(*Device) bool { return true }
 }
 
 // refuseAllSupplies is the answer to a push for all supplies when the knob says so.

@@ -3,6 +3,7 @@
 package bmc
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,6 +20,8 @@ const (
 
 	// statusMember carries an HTTP status out of a live document.
 	statusMember = "\x00status"
+	// emptyMember marks a live document that is sent without a body.
+	emptyMember = "\x00empty"
 	// hgxPrefix begins the ids of tasks and inventory entries of the HMC.
 	hgxPrefix = "HGX_"
 	// keptTasks is how many ended tasks a device remembers.
@@ -54,6 +57,8 @@ type task struct {
 	extra         []Message
 	// abandoned tasks do nothing when their time comes.
 	abandoned bool
+	// missing is how many reads do not find the task yet.
+	missing int
 }
 
 // ending is how a task ends.
@@ -88,6 +93,18 @@ func (d *Device) Tasks() []Task {
 	return out
 }
 
+// AbortTask removes a task with its update.
+func (d *Device) AbortTask(id string) {
+	d.lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		if t.id == id {
+			t.abandoned = true
+		}
+	}
+	d.removeTask(id)
+}
+
 // DropTask removes a task as an operator might; its update goes on.
 func (d *Device) DropTask(id string) {
 	d.lock()
@@ -112,7 +129,7 @@ func (d *Device) taskIDs() []string {
 
 // updating reports whether an update of the HMC (hgx) or of anything else is in progress.
 func (d *Device) updating(hgx bool) bool {
-	if id := d.knobs.RunningTask; id != "" && strings.HasPrefix(id, hgxPrefix) == hgx {
+	if id := d.knobs.RunningTask; id != "" && strings.HasPrefix(id, hgxPrefix) == hgx && !over(d.knobs.RunningTaskState) {
 		return true
 	}
 	for _, u := range d.units {
@@ -125,18 +142,26 @@ func (d *Device) updating(hgx bool) bool {
 	})
 }
 
+// over reports whether a TaskState is one of an ended task.
+func over(state string) bool {
+	return slices.Contains([]string{taskCompleted, taskException, "Killed", "Cancelled"}, state)
+}
+
 // startTask begins the update of a plan.
 func (d *Device) startTask(now time.Time, p plan) *task {
 	t := &task{
 		id: strconv.Itoa(d.taskSerial), plan: p, started: now, duration: d.cfg.Timing.Task,
-		state: taskRunning, status: "OK", stuckAt: d.knobs.TaskStuckAt,
+		state: taskRunning, status: "OK", stuckAt: d.knobs.TaskStuckAt, missing: d.knobs.TaskMissingReads,
 	}
-	if p.hgx {
+	switch {
+	case d.knobs.UploadAnswer == AnswerJobID:
+		t.id = fmt.Sprintf("JID_%012d", d.taskSerial+1)
+	case p.hgx:
 		t.id = hgxPrefix + t.id
 	}
 	d.taskSerial++
 	for i := range d.units {
-		if _, hit := p.versions[powerDevice(i)]; hit {
+		if d.unitIn(p, i) {
 			d.units[i] = unit{update: t}
 		}
 	}
@@ -153,11 +178,28 @@ func (d *Device) startTask(now time.Time, p plan) *task {
 		}
 		d.after(now, t.share(at), func(now time.Time) { d.restartDuring(t, *restart, now) })
 	}
+	if p.restartsAt > 0 && p.restartsAt < 100 {
+		d.after(now, t.share(p.restartsAt), func(now time.Time) {
+			if t.ended.IsZero() && !t.abandoned {
+				d.restartBMC(now, d.cfg.Timing.BMCOutage)
+			}
+		})
+	}
 	if t.stuckAt == 0 {
 		end := d.endingOf(p)
 		d.after(now, t.share(end.at), func(now time.Time) { d.endTask(t, end, now) })
 	}
 	return t
+}
+
+// unitIn reports whether a plan updates a supply.
+func (d *Device) unitIn(p plan, i int) bool {
+	layout := d.blueprint.product.shelf
+	if layout == nil {
+		return false
+	}
+	_, hit := p.versions[layout.supply(i)]
+	return hit
 }
 
 // share is a percentage of the task's duration.
@@ -224,27 +266,30 @@ func (d *Device) endTask(t *task, end ending, now time.Time) {
 	}
 	for i := range d.units {
 		if d.units[i].update == t {
-			d.units[i].failed = !end.flashed
+			d.units[i].failed = !end.flashed || slices.Contains(t.plan.failing, d.blueprint.product.shelf.supply(i))
 		}
 	}
 }
 
 // flash makes the versions of a task pending, or active where the plan says so.
 func (d *Device) flash(t *task, now time.Time) {
-	for name, version := range t.plan.versions {
-		if t.plan.immediate {
-			if !d.knobs.VersionUnchanged {
-				d.installLocked(name, version)
-			}
-			continue
-		}
+	taken := maps.Clone(t.plan.versions)
+	for _, name := range slices.Concat(t.plan.failing, t.plan.unchanged) {
+		delete(taken, name)
+	}
+	if t.plan.immediate {
+		d.bringUp(taken)
+	} else {
 		if d.pending == nil {
 			d.pending = map[string]string{}
 		}
-		d.pending[name] = version
+		maps.Copy(d.pending, taken)
 	}
-	if t.plan.restarts {
+	if t.plan.restartsAt == 100 {
 		d.restartBMC(now, d.cfg.Timing.BMCOutage)
+	}
+	if t.plan.forgotten {
+		d.removeTask(t.id)
 	}
 }
 
@@ -259,7 +304,7 @@ func (d *Device) restartDuring(t *task, restart UpdateRestart, now time.Time) {
 			Resolution: "Start the update again.",
 		}}}, now)
 	case RestartActivates:
-		t.plan.immediate, t.plan.restarts = true, false
+		t.plan.immediate, t.plan.restartsAt = true, 0
 		d.endTask(t, ending{state: taskCompleted, status: "OK", percent: 100, flashed: true}, now)
 	case RestartContinues:
 		// The task goes on after the restart.
@@ -273,26 +318,48 @@ func (d *Device) restartDuring(t *task, restart UpdateRestart, now time.Time) {
 // taskResource is the page of a task or its monitor.
 func taskResource(id string, monitor bool) *resource {
 	uri := tasksURI + "/" + id
+	gone := object{statusMember: http.StatusNotFound, "@odata.id": uri}
 	return &resource{live: func(d *Device, now time.Time) object {
 		at := slices.IndexFunc(d.tasks, func(t *task) bool { return t.id == id })
 		switch {
-		case at >= 0 && monitor && !d.tasks[at].ended.IsZero():
-			return object{"@Message.ExtendedInfo": []any{extended(
-				taskRegistry+"TaskCompletedOK", "The task has ended.", "OK", "None.", id)}}
+		case at >= 0 && spend(&d.tasks[at].missing):
+			return gone
+		case at >= 0 && monitor:
+			return d.monitorPage(d.tasks[at], now)
 		case at >= 0:
 			doc := d.tasks[at].document(now)
-			if monitor {
-				doc[statusMember] = http.StatusAccepted
-			} else if d.knobs.TaskReadStatus != 0 {
+			if d.knobs.TaskReadStatus != 0 {
 				doc[statusMember] = d.knobs.TaskReadStatus
 			}
 			return doc
 		case id == d.knobs.RunningTask:
-			foreign := task{id: id, state: taskRunning, status: "OK", started: now.Add(-time.Minute), duration: time.Hour}
+			foreign := task{id: id, state: cmp.Or(d.knobs.RunningTaskState, taskRunning), status: "OK",
+				started: now.Add(-time.Minute), duration: time.Hour}
 			return foreign.document(now)
 		}
-		return object{statusMember: http.StatusNotFound, "@odata.id": uri}
+		return gone
 	}}
+}
+
+// monitorPage is what the monitor of a task answers.
+func (d *Device) monitorPage(t *task, now time.Time) object {
+	empty := d.knobs.TaskMonitor == MonitorEmpty
+	switch {
+	case t.ended.IsZero() && empty:
+		return object{statusMember: http.StatusAccepted, emptyMember: true}
+	case t.ended.IsZero():
+		doc := t.document(now)
+		doc[statusMember] = http.StatusAccepted
+		return doc
+	case empty && t.state == taskCompleted && t.status == "OK":
+		return object{statusMember: http.StatusNoContent, emptyMember: true}
+	case empty:
+		doc := ErrorBody(updateRegistry+"ApplyFailed", "The update did not succeed.", t.id)
+		doc[statusMember] = http.StatusInternalServerError
+		return doc
+	}
+	return object{"@Message.ExtendedInfo": []any{extended(
+		taskRegistry+"TaskCompletedOK", "The task has ended.", "OK", "None.", t.id)}}
 }
 
 func (t *task) document(now time.Time) object {

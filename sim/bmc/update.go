@@ -3,81 +3,30 @@
 package bmc
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rackbus/rackbus/sim/firmwarepackage"
 )
-
-// updateService is the UpdateService document.
-func (d *Device) updateService() object {
-	doc := object{
-		"@odata.type": "#UpdateService.v1_9_0.UpdateService", "Id": "UpdateService", "Name": "Update Service",
-		"ServiceEnabled": !d.knobs.ServiceDisabled, "Status": object{"State": "Enabled"},
-		"HttpPushUri":        pushURI,
-		"HttpPushUriOptions": object{"HttpPushUriApplyTime": object{"ApplyTime": d.applyTime}},
-		"FirmwareInventory":  link(inventoryURI),
-	}
-	if d.Model().Compute() {
-		doc["MultipartHttpPushUri"] = multipartURI
-		doc["MaxImageSizeBytes"] = 1 << 30
-	}
-	return doc
-}
-
-// inventoryEntry is the page of a component.
-func (d *Device) inventoryEntry(c *component) object {
-	doc := object{
-		"@odata.type": "#SoftwareInventory.v1_4_0.SoftwareInventory", "Id": c.name, "Name": "Software Inventory",
-		"Version": d.versionLocked(c.name), "Updateable": !c.fixed,
-		"WriteProtected": slices.Contains(d.knobs.WriteProtected, c.name),
-		"Status":         healthy(), "RelatedItem": []any{link(c.related)}, "RelatedItem@odata.count": 1,
-	}
-	if c.softwareID != "" {
-		doc["SoftwareId"] = c.softwareID
-	}
-	return doc
-}
-
-// patchUpdateService takes HttpPushUriOptions.HttpPushUriApplyTime.ApplyTime and nothing else.
-func patchUpdateService(d *Device, _ time.Time, body object) answer {
-	options, _ := body["HttpPushUriOptions"].(object)
-	applyTime, _ := options["HttpPushUriApplyTime"].(object)
-	value, ok := applyTime["ApplyTime"].(string)
-	if !ok || len(body) != 1 {
-		return refusal(http.StatusBadRequest, "PropertyUnknown", "Only the apply time can be changed.")
-	}
-	if value != "Immediate" && value != "OnReset" {
-		return refusal(http.StatusBadRequest, "PropertyValueNotInList",
-			"The apply time is Immediate or OnReset.", value, "ApplyTime")
-	}
-	if value == d.applyTime && d.knobs.RefuseUnchangedPatch {
-		return refusal(http.StatusBadRequest, "PatchValueAlreadyExists", "The property has this value already.",
-			"ApplyTime", value)
-	}
-	d.applyTime = value
-	return noContent()
-}
-
-// ApplyTime returns the apply time of pushes.
-func (d *Device) ApplyTime() string {
-	d.lock()
-	defer d.mu.Unlock()
-	return d.applyTime
-}
 
 // plan is what an upload is going to change.
 type plan struct {
 	versions  map[string]string
 	hgx       bool
 	immediate bool
-	// restarts says that the controller restarts itself at the end.
-	restarts bool
-	handoff  Handoff
+	// restartsAt is the percentage at which the controller restarts itself, 0 for never.
+	restartsAt int
+	// forgotten tasks are gone after that restart.
+	forgotten bool
+	handoff   Handoff
+	// supply says that the update is one of supplies; failing and unchanged are those that do not take it.
+	supply             bool
+	failing, unchanged []string
 	// unlisted updates show on the pages of the power units only, not in the TaskService.
 	unlisted bool
 	// end replaces a good end, for uploads the device takes and then fails.
@@ -85,13 +34,17 @@ type plan struct {
 }
 
 // hgxMarker is found in versions and file names of packages for the HMC.
-var hgxMarker = regexp.MustCompile(`(?i)HGX|HMC|P?4059|P?4764|P?4974|P?4975|GB200-NVL4`)
+var hgxMarker = regexp.MustCompile(`(?i)HGX|HMC|P?4059|P?4109|P?4764|P?4974|P?4975|GB200-NVL4`)
 
 // upload is a firmware file that has arrived whole.
 type upload struct {
-	file    firmwarepackage.File
-	sum     string
+	file firmwarepackage.File
+	sum  string
+	// given is the file name the client gave.
+	given   string
 	targets []string
+	force   bool
+	oem     []byte
 }
 
 // images returns the file's images; a file without named ones is one image without a name.
@@ -108,22 +61,32 @@ func (u upload) images() []firmwarepackage.Image {
 
 // planCompute decides what an upload to a compute tray changes.
 func (d *Device) planCompute(u upload) (plan, *answer) {
+	quirks := d.blueprint.product.quirks
+	if quirks.admit != nil {
+		if refused := quirks.admit(d, &u); refused != nil {
+			return plan{}, refused
+		}
+	}
 	wanted, hgx, refused := d.targets(u)
 	if refused != nil {
 		return plan{}, refused
 	}
-	p := plan{versions: map[string]string{}, hgx: hgx}
+	p := plan{versions: map[string]string{}, hgx: hgx, immediate: d.knobs.Immediate}
+	own := cmp.Or(quirks.bmcEntry, "FW_BMC_0")
 	named := strings.HasPrefix(firstOf(u.targets), inventoryURI+"/")
 	images := u.images()
 	for _, image := range images {
 		for _, c := range wanted {
-			primary := image.Name == "" && (c.name == "FW_BMC_0" || c.name == "HGX_FW_BMC_0")
-			if primary || c.takes(image.Name) || named && len(images) == 1 {
+			primary := image.Name == "" && (c.name == own || c.name == "HGX_FW_BMC_0")
+			if primary || c.takes(image) || named && len(images) == 1 {
 				p.versions[c.name] = image.Version
 			}
 		}
 	}
-	p.end = d.flaw(p)
+	if quirks.shape != nil {
+		quirks.shape(d, u, &p)
+	}
+	p.end = d.flaw(u, p)
 	return p, nil
 }
 
@@ -147,7 +110,7 @@ func (d *Device) targets(u upload) ([]*component, bool, *answer) {
 			out = append(out, d.scoped(true)...)
 			continue
 		}
-		c := d.blueprint.index[strings.TrimPrefix(uri, inventoryURI+"/")]
+		c := d.blueprint.index[d.ownName(strings.TrimPrefix(uri, inventoryURI+"/"))]
 		if c == nil || c.fixed {
 			a := refusal(http.StatusBadRequest, "ResourceMissingAtURI", fmt.Sprintf("%s cannot be updated.", uri), uri)
 			return nil, false, &a
@@ -182,8 +145,8 @@ func canonical(name string) string {
 	switch stem := trailingIndex.ReplaceAllString(name, ""); stem {
 	case "hmc":
 		return "bmc" + name[len(stem):]
-	case "sbios":
-		return "cpu" + name[len(stem):]
+	case "cx9":
+		return "cx" + name[len(stem):]
 	case "smr":
 		return "fpga" + name[len(stem):]
 	}
@@ -191,7 +154,8 @@ func canonical(name string) string {
 }
 
 // takes reports whether an image of this name is for the component.
-func (c *component) takes(image string) bool {
+func (c *component) takes(of firmwarepackage.Image) bool {
+	image := of.Name
 	if strings.EqualFold(image, c.name) {
 		return true
 	}
@@ -200,16 +164,23 @@ func (c *component) takes(image string) bool {
 		return false
 	}
 	mine, theirs := canonical(c.name), canonical(image)
+	if !c.bootApart {
+		// Where the boot firmware has no entry of its own, it is the CPU's.
+		theirs = strings.Replace(theirs, "sbios", "cpu", 1)
+	}
 	if trailingIndex.MatchString(theirs) {
 		return mine == theirs
 	}
+	if c.sku != "" && !of.ForSKU(c.sku) {
+		return false
+	}
 	squeeze := func(s string) string { return strings.ReplaceAll(trailingIndex.ReplaceAllString(s, ""), "_", "") }
 	mine, theirs = squeeze(mine), squeeze(theirs)
-	return mine == theirs || theirs == "erot" && strings.HasPrefix(mine, "erot")
+	return mine == theirs || theirs == "erot" && strings.HasPrefix(mine, "erot") && !strings.HasPrefix(mine, "erotapcfg")
 }
 
 // flaw returns how an update ends that the device accepts and cannot carry out.
-func (d *Device) flaw(p plan) *ending {
+func (d *Device) flaw(u upload, p plan) *ending {
 	protected := d.knobs.HardwareWriteProtect
 	for name := range p.versions {
 		protected = protected || slices.Contains(d.knobs.WriteProtected, name)
@@ -221,59 +192,32 @@ func (d *Device) flaw(p plan) *ending {
 			Resolution: "Use a package for this device.",
 		}}}
 	case protected:
-		return &ending{state: taskException, status: "Critical", at: 50, percent: 50, messages: []Message{{
-			ID: updateRegistry + "ApplyFailed", Text: "The component is write protected.", Severity: "Critical",
-			Resolution: "Take the write protection off.",
+		return broken("The component is write protected.", "Take the write protection off.")
+	case !u.force && slices.ContainsFunc(u.file.Images, func(i firmwarepackage.Image) bool { return i.Stamp < d.knobs.ComparisonStamp }):
+		return broken("Component comparison stamp is lower than the firmware component comparison stamp in the FD.",
+			"Force the update to go back to an older image.")
+	case !u.force && d.knobs.SameVersion == SameVersionSkips && d.installedAlready(p):
+		return &ending{state: taskCompleted, status: "OK", at: 10, percent: 100, messages: []Message{{
+			ID: "NvidiaUpdate.1.0.ComponentUpdateSkipped", Severity: "OK",
+			Text: "The component has this image already and was skipped.", Args: slices.Sorted(maps.Keys(p.versions)),
 		}}}
 	}
 	return nil
 }
 
-// supplyFile recognises raw supply images by name.
-var supplyFile = regexp.MustCompile(`(?i)^sp-|liteon-psu|_psu`)
-
-// planShelf decides what a push to a shelf changes. One names a supply, or is negative for any component.
-func (d *Device) planShelf(u upload, one int) plan {
-	p := plan{versions: map[string]string{}}
-	supply := one >= 0
-	for _, image := range u.images() {
-		kind := image.Name + " " + u.file.Purpose
-		if image.Name == "" {
-			kind += " " + u.file.Name
-		}
-		kind = strings.ToLower(kind)
-		switch {
-		case one >= 0:
-			p.versions[powerDevice(one)] = supplyVersion(u, image)
-		case strings.Contains(kind, "psu") || strings.Contains(kind, "powerdevice") || supplyFile.MatchString(u.file.Name):
-			supply = true
-			for i := range supplies {
-				p.versions[powerDevice(i)] = supplyVersion(u, image)
-			}
-		case strings.Contains(kind, "mcu") || strings.Contains(kind, "pldm"):
-			p.versions["mcu"] = image.Version
-		default:
-			p.versions[controllerName] = image.Version
-		}
-	}
-	p.immediate = supply || d.applyTime == "Immediate"
-	p.restarts = p.immediate && !supply
-	if !p.immediate {
-		p.handoff = d.knobs.Handoff
-	}
-	p.end = d.flaw(p)
-	return p
+// broken is the end of an update that failed in the middle.
+func broken(text, resolution string) *ending {
+	return &ending{state: taskException, status: "Critical", at: 50, percent: 50, messages: []Message{{
+		ID: updateRegistry + "ApplyFailed", Text: text, Severity: "Critical", Resolution: resolution,
+	}}}
 }
 
-// supplyVersion shows four hex digits the way supplies do.
-func supplyVersion(u upload, image firmwarepackage.Image) string {
-	version := image.Version
-	if token := firmwarepackage.SupplyVersion(u.file.Name); token != "" {
-		version = token
+// installedAlready reports whether a plan brings only versions that are there.
+func (d *Device) installedAlready(p plan) bool {
+	for name, version := range p.versions {
+		if d.versionLocked(name) != version {
+			return false
+		}
 	}
-	if len(version) != 4 || strings.Trim(strings.ToLower(version), "0123456789abcdef") != "" {
-		return version
-	}
-	version = strings.ToLower(version)
-	return fmt.Sprintf("0x%s / 0x%s", version[:2], version[2:])
+	return len(p.versions) > 0
 }

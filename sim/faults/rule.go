@@ -103,17 +103,22 @@ type Action struct {
 	Cut *Cut `json:"Cut,omitempty"`
 	// Malformed sends only the first half of the JSON answer, as a complete HTTP body.
 	Malformed bool `json:"Malformed,omitempty"`
+	// Redirect sends the client elsewhere without reaching the device.
+	Redirect *Redirect `json:"Redirect,omitempty"`
+	// Mute takes new connections and never says anything on them, not even TLS; the selector must be empty.
+	// Connections that exist are cut.
+	Mute bool `json:"Mute,omitempty"`
 	// Refuse makes the device refuse connections and cuts those that exist; the selector must be empty.
 	// Without a limit the device's port is closed while the rule stands; with one, that many connections are
 	// reset before TLS.
 	Refuse bool `json:"Refuse,omitempty"`
 }
 
-// UnmarshalJSON accepts an object with one member, "Malformed" or "Refuse".
+// UnmarshalJSON accepts an object with one member, "Malformed", "Mute" or "Refuse".
 func (a *Action) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {
-		*a = Action{Malformed: strings.EqualFold(text, "malformed"), Refuse: strings.EqualFold(text, "refuse")}
+		*a = Action{Malformed: strings.EqualFold(text, "malformed"), Mute: strings.EqualFold(text, "mute"), Refuse: strings.EqualFold(text, "refuse")}
 		return nil
 	}
 	type plain Action
@@ -131,6 +136,9 @@ type Status struct {
 	// Body is sent as JSON, a JSON string as it is; empty sends a Redfish error object.
 	Body    json.RawMessage   `json:"body,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+	// MessageID and Message make the body a Redfish error with this message, where Body is empty.
+	MessageID string `json:"message_id,omitempty"`
+	Message   string `json:"message,omitempty"`
 	// Empty sends no body at all.
 	Empty bool `json:"empty,omitempty"`
 }
@@ -149,6 +157,23 @@ func (s *Status) UnmarshalJSON(b []byte) error {
 	}
 	*s = Status(wire)
 	return nil
+}
+
+// Redirect is an answer with a Location. A request body is received first.
+type Redirect struct {
+	// Code is the status; 0 is 308.
+	Code int `json:"code,omitempty"`
+	// To is the Location; {path} in it is the request's path. Empty is the request's path with a slash added, and
+	// then requests whose path ends in a slash are not redirected.
+	To string `json:"to,omitempty"`
+}
+
+// Location returns where a request for a path is sent, and false when it is not to be redirected.
+func (r Redirect) Location(path string) (string, bool) {
+	if r.To == "" {
+		return path + "/", !strings.HasSuffix(path, "/")
+	}
+	return strings.ReplaceAll(r.To, "{path}", path), true
 }
 
 // Latency is a delay of Mean plus or minus a uniform random share of Jitter.
@@ -208,7 +233,7 @@ func (r Rule) Validate() error {
 	set := 0
 	for _, on := range []bool{
 		len(r.Action.JSONMerge) > 0, len(r.Action.Replace) > 0, r.Action.Status != nil, r.Action.Latency != nil,
-		r.Action.Cut != nil, r.Action.Malformed, r.Action.Refuse,
+		r.Action.Cut != nil, r.Action.Malformed, r.Action.Redirect != nil, r.Action.Mute, r.Action.Refuse,
 	} {
 		if on {
 			set++
@@ -217,11 +242,13 @@ func (r Rule) Validate() error {
 	a := r.Action
 	switch {
 	case set != 1:
-		return fmt.Errorf("%w %q: %d actions, need one of JsonMerge, Replace, Status, Latency, Cut, Malformed, Refuse",
+		return fmt.Errorf("%w %q: %d actions, need one of JsonMerge, Replace, Status, Latency, Cut, Malformed, Redirect, Mute, Refuse",
 			ErrInvalidRule, r.ID, set)
 	case a.Status != nil && (a.Status.Code < 200 || a.Status.Code > 599):
 		return fmt.Errorf("%w %q: status code %d", ErrInvalidRule, r.ID, a.Status.Code)
-	case a.Refuse && r.Selector != Selector{}:
+	case a.Redirect != nil && a.Redirect.Code != 0 && (a.Redirect.Code < 300 || a.Redirect.Code > 399):
+		return fmt.Errorf("%w %q: redirect with status %d", ErrInvalidRule, r.ID, a.Redirect.Code)
+	case (a.Refuse || a.Mute) && r.Selector != Selector{}:
 		return fmt.Errorf("%w %q: refused connections have no request to select", ErrInvalidRule, r.ID)
 	case r.Selector.ODataID != "" && r.Selector.Path != "":
 		return fmt.Errorf("%w %q: selector has both odata_id and path", ErrInvalidRule, r.ID)
@@ -235,6 +262,7 @@ func (r Rule) Validate() error {
 type matcher struct {
 	device, resource, path glob.Pattern
 	selector               Selector
+	redirect               *Redirect
 }
 
 func newMatcher(r Rule) matcher {
@@ -243,10 +271,16 @@ func newMatcher(r Rule) matcher {
 		resource: glob.Compile(strings.TrimSuffix(r.Selector.ODataID, "/")),
 		path:     glob.Compile(r.Selector.Path),
 		selector: r.Selector,
+		redirect: r.Action.Redirect,
 	}
 }
 
 func (m matcher) match(device, method, path string) bool {
+	if m.redirect != nil {
+		if _, applies := m.redirect.Location(path); !applies {
+			return false
+		}
+	}
 	if !m.device.Match(device) || m.selector.Method != "" && m.selector.Method != method {
 		return false
 	}

@@ -80,12 +80,21 @@ func (s *Set) index(id string) int {
 // Match returns the rules that apply to a request, in order, and counts one use of each: all Latency and JSONMerge
 // rules, and the first with another action.
 func (s *Set) Match(device, method, path string) []Rule {
-	return s.take(func(e *entry) bool { return !e.Action.Refuse && e.match(device, method, path) })
+	return s.take(func(e *entry) bool { return !e.Action.Refuse && !e.Action.Mute && e.match(device, method, path) })
 }
 
 // RefuseConnection reports whether a new connection to the device has to be reset, and counts one use.
 func (s *Set) RefuseConnection(device string) (string, bool) {
 	found := s.take(func(e *entry) bool { return e.Action.Refuse && e.device.Match(device) })
+	if len(found) == 0 {
+		return "", false
+	}
+	return found[0].ID, true
+}
+
+// MuteConnection reports whether a new connection to the device has to be left without a word, and counts one use.
+func (s *Set) MuteConnection(device string) (string, bool) {
+	found := s.take(func(e *entry) bool { return e.Action.Mute && e.device.Match(device) })
 	if len(found) == 0 {
 		return "", false
 	}

@@ -5,10 +5,11 @@ package firmwarepackage
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
+	"encoding/hex"
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,7 @@ type Form int
 const (
 	// FormRaw is a file known only by its name, or by nothing.
 	FormRaw Form = iota
-	// FormPLDM is a DSP0267 package of header revision 1.
+	// FormPLDM is a DSP0267 package.
 	FormPLDM
 	// FormArchive is a power shelf tar with a MANIFEST.
 	FormArchive
@@ -34,6 +35,27 @@ const (
 type Image struct {
 	Name    string
 	Version string
+	// SKU is the value of the SKU descriptor of the image's record, in hex, "" without one.
+	SKU string
+	// Stamp is the component comparison stamp.
+	Stamp uint32
+}
+
+// ForSKU reports whether the image is for components of a SKU such as "0x4A350020" or "MZTL63T8HFLT": its own SKU is
+// none, or is that one as text or as a number in either byte order.
+func (i Image) ForSKU(sku string) bool {
+	if i.SKU == "" || strings.EqualFold(i.SKU, strings.TrimPrefix(sku, "0x")) {
+		return true
+	}
+	raw, err := hex.DecodeString(i.SKU)
+	if err != nil {
+		return false
+	}
+	if string(raw) == sku {
+		return true
+	}
+	slices.Reverse(raw)
+	return strings.EqualFold(hex.EncodeToString(raw), strings.TrimPrefix(sku, "0x"))
 }
 
 // File is what could be learned about a firmware file.
@@ -46,6 +68,8 @@ type File struct {
 	Version string
 	// Purpose is the MANIFEST purpose of a shelf archive.
 	Purpose string
+	// DeviceUUID is the first descriptor of a PLDM package, when that is a UUID, in hex.
+	DeviceUUID string
 	// Images are the named components of a PLDM package; empty for other forms.
 	Images []Image
 }
@@ -53,7 +77,7 @@ type File struct {
 // Identify looks at the first bytes of a file (up to PrefixSize) and its name, which may be empty.
 func Identify(prefix []byte, name string) File {
 	if p, err := ParseHeader(prefix); err == nil {
-		return File{Form: FormPLDM, Name: name, Version: p.Version, Images: p.Images}
+		return File{Form: FormPLDM, Name: name, Version: p.Version, DeviceUUID: p.DeviceUUID, Images: p.Images}
 	}
 	if f, ok := identifyArchive(prefix, name); ok {
 		return f
@@ -123,28 +147,4 @@ func Raw(name string, size int) []byte {
 		out[i] = byte(i*31 + i>>8)
 	}
 	return out
-}
-
-// ShelfArchive returns a tar with a MANIFEST and one image. Purposes containing PSU are supply images, those with
-// MCU or PLDM controller images of the MCU, those with BMC images of the shelf's controller.
-func ShelfArchive(purpose, version, model string, image []byte) ([]byte, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	manifest := fmt.Sprintf("purpose=%s\nversion=%s\nmodel=%s\n", purpose, version, model)
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{"MANIFEST", []byte(manifest)}, {"image.bin", image}} {
-		head := &tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.data)), Format: tar.FormatUSTAR}
-		if err := w.WriteHeader(head); err != nil {
-			return nil, fmt.Errorf("write shelf archive: %w", err)
-		}
-		if _, err := w.Write(f.data); err != nil {
-			return nil, fmt.Errorf("write shelf archive: %w", err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("write shelf archive: %w", err)
-	}
-	return out.Bytes(), nil
 }

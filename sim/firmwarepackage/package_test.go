@@ -112,6 +112,11 @@ func FuzzIdentify(f *testing.F) {
 	b, err := Build(Spec{Version: "p", Components: []Component{{Name: "BMC", Version: "1"}}})
 	require.NoError(f, err)
 	f.Add(b)
+	for revision := 2; revision <= 4; revision++ {
+		b, err := Build(full(revision))
+		require.NoError(f, err)
+		f.Add(b[:1000])
+	}
 	f.Add(Raw("a_1.bin", 100))
 	f.Fuzz(func(_ *testing.T, b []byte) { Identify(b, "x_1.bin") })
 }
@@ -127,7 +132,7 @@ func TestIdentify(t *testing.T) {
 		file    string
 		want    File
 	}{
-		{"PLDM", plain, "a_9.bin", File{Form: FormPLDM, Name: "a_9.bin", Version: "p", Images: []Image{{"BMC", "1"}}}},
+		{"PLDM", plain, "a_9.bin", File{Form: FormPLDM, Name: "a_9.bin", Version: "p", Images: []Image{{Name: "BMC", Version: "1"}}}},
 		{"archive", archive, "x.tar", File{Form: FormArchive, Name: "x.tar", Version: "F1F1", Purpose: "LITEON-PSU"}},
 		{"raw by content", Raw("psu_F1F1.bin", 500), "other_2.bin", File{Name: "psu_F1F1.bin", Version: "F1F1"}},
 		{"raw by name", []byte("x"), "obmc_25.06-2.bin", File{Name: "obmc_25.06-2.bin", Version: "25.06-2"}},

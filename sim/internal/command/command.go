@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/rackbus/rackbus/sim"
@@ -38,6 +40,9 @@ of their own, 127.1.0.1 and up, all on port --port-base; --listen is not used th
 
 Flags:
 `
+
+// errNodeType is what --node-type finds wrong.
+var errNodeType = errors.New("need TYPE=N with a node type that can be simulated")
 
 // settings are the flags.
 type settings struct {
@@ -88,6 +93,15 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	f.Usage = func() {}
 	f.IntVar(&o.Compute, "compute", 0, "number of compute trays")
 	f.IntVar(&o.PowerShelves, "powershelves", 0, "number of power shelves")
+	f.Func("node-type", "TYPE=N: N more devices of a node type, for example compute_gb300_lenovo=2; may be repeated", func(text string) error {
+		kind, count, ok := strings.Cut(text, "=")
+		n, err := strconv.Atoi(count)
+		if _, known := bmc.ModelOf(kind); !ok || err != nil || n < 0 || !known {
+			return errNodeType
+		}
+		o.NodeTypes = append(o.NodeTypes, sim.NodeTypeCount{Type: kind, Count: n})
+		return nil
+	})
 	f.IntVar(&s.switches, "switches", 0, "number of switch trays; only 0 in this release")
 	f.StringVar(&o.RackID, "rack", "rack-1", "rack id of the nodes")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1", "IP address to listen on")

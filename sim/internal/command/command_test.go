@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,8 +90,15 @@ func TestProcess(t *testing.T) {
 				`[{"selector":{"odata_id":"/redfish/v1/Managers"},"action":{"status":503}}]`), 0o600))
 			p := startProcess(t, "--compute", "2", "--powershelves", "1", "--switches", "0", "--rack", "r9",
 				"--listen", "127.0.0.1", "--port-base", "0", "--requests", requests, "--faults", rules, "--seed", "3",
-				"--type-compute", "gb300", "--type-powershelf", "gb300")
-			require.Len(t, p.nodes.Nodes, 3)
+				"--type-compute", "gb300", "--type-powershelf", "gb300",
+				"--node-type", "powershelf_gb300_delta=1", "--node-type", "compute_gb300_supermicro=2")
+			require.Len(t, p.nodes.Nodes, 6)
+			super := p.nodes.Nodes[3]
+			require.Empty(t, super.Type)
+			require.Equal(t, map[string]string{"role": "compute", "vendor": "supermicro", "product_family": "gb300"}, super.NodeDescriptor.Attributes)
+			require.Equal(t, 200, p.get(t, super, "/redfish/v1/Systems"))
+			require.Equal(t, "POWERSHELF_GB300_DELTA", p.nodes.Nodes[5].Type)
+			p.nodes.Nodes = slices.Delete(p.nodes.Nodes, 2, 4)
 			require.Equal(t, "COMPUTE_GB300_NVIDIA", p.nodes.Nodes[0].Type)
 			require.Equal(t, "POWERSHELF_GB300_LITEON", p.nodes.Nodes[2].Type)
 			require.Equal(t, "r9", p.nodes.Nodes[2].RackID)
@@ -101,7 +109,7 @@ func TestProcess(t *testing.T) {
 			require.NoError(t, p.cmd.Wait(), p.stderr.String())
 			raw, err := os.ReadFile(requests)
 			require.NoError(t, err)
-			require.Equal(t, 2, bytes.Count(raw, []byte("\n")))
+			require.Equal(t, 3, bytes.Count(raw, []byte("\n")))
 			require.Contains(t, string(raw), `"device":"powershelf-0001"`)
 		})
 	}
@@ -121,6 +129,8 @@ func TestUse(t *testing.T) {
 		{"unknown flag", []string{"--nope"}, 2, "nope"},
 		{"argument", []string{"--compute", "1", "extra"}, 2, "extra"},
 		{"no devices", nil, 2, "0 compute trays"},
+		{"unknown node type", []string{"--node-type", "toaster=1"}, 2, "TYPE=N"},
+		{"node type without number", []string{"--node-type", "compute_gb200_wiwynn"}, 2, "TYPE=N"},
 		{"generation", []string{"--compute", "1", "--type-compute", "gb100"}, 2, "gb100"},
 		{"no such fault file", []string{"--compute", "1", "--faults", "/no/such"}, 1, "no such file"},
 		{"bad fault file", []string{"--compute", "1", "--faults", bad}, 1, "fault rules"},

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
+)
+
+// TestReadme reads every knob and rule of the README's table, and finds every knob there.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	snippet := regexp.MustCompile("`([^`]+)`")
+	kind := regexp.MustCompile(`\b([RK]) $`)
+	rules, shown := 0, map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		last := ""
+		for _, at := range snippet.FindAllStringSubmatchIndex(line, -1) {
+			if m := kind.FindStringSubmatch(line[:at[0]]); m != nil {
+				last = m[1]
+			}
+			code := line[at[2]:at[3]]
+			switch {
+			case last == "K" && strings.HasPrefix(code, "{"):
+				var k bmc.Knobs
+				require.NoError(t, json.Unmarshal([]byte(code), &k), code)
+				members := map[string]any{}
+				require.NoError(t, json.Unmarshal([]byte(code), &members))
+				for name := range members {
+					shown[name] = true
+				}
+			case last == "R" && strings.HasPrefix(code, `{"action"`), last == "R" && strings.HasPrefix(code, `{"selector"`):
+				_, err := faults.Load(strings.NewReader("[" + code + "]"))
+				require.NoError(t, err, code)
+				rules++
+			}
+		}
+	}
+	require.Greater(t, rules, 15)
+	require.True(t, shown["background_copy"])
+	for field := range reflect.TypeFor[bmc.Knobs]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			require.True(t, shown[name], "%s is not in the table", name)
+		}
+	}
+}
