@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -16,15 +16,10 @@ import (
 	"github.com/rackbus/rackbus/services/api/internal/firmwarefile"
 )
 
-// updatableTypes are the node types whose firmware an agent of this version can
-// update. A job that no agent could take must not be accepted.
-var updatableTypes = [...]string{
-	"compute_gb200_nvidia", "compute_gb300_nvidia", "powershelf_gb200_liteon", "powershelf_gb300_liteon",
-}
-
-// checkUpdatable refuses a node type without an agent that could update it.
+// checkUpdatable refuses a node type without an agent that could update it. A job
+// that no agent could take must not be accepted.
 func checkUpdatable(t node.Type) error {
-	if slices.Contains(updatableTypes[:], t.ID) {
+	if flashplan.Supported(t.ID) {
 		return nil
 	}
 	return fmt.Errorf("firmware updates of node type %s are not supported by this version", t)
@@ -78,7 +73,7 @@ func (m *rackManager) resolveTarget(ctx context.Context, t node.Type, filename, 
 		return nil, err
 	}
 	timer.ObserveDuration()
-	if t.Family == node.FamilyPowerShelf {
+	if t.Family == node.FamilyPowerShelf && !flashplan.IsPowerUnit(target) {
 		target = "" // the package says what it is for
 	}
 	return &rackbusv1.FirmwareUpdateTarget{Component: target, File: f.Path, SizeBytes: f.Size, Sha256: f.SHA256[:]}, nil
@@ -92,41 +87,47 @@ type workflowError struct {
 
 func (e *workflowError) Error() string { return e.message }
 
-// componentArm is the operating system image of a data processing unit.
-const componentArm = "BF3BFB"
-
-// inBandComponents are network devices that are flashed with Flint from the host
-// operating system, in every spelling that clients use.
-var inBandComponents = [...]string{"CX7", "CONNECTX7", "CX8", "CONNECTX8", "BF3", "BF3NIC", "BLUEFIELD3"}
-
-func componentKey(name string) string {
-	return strings.ToUpper(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+// checkWorkflow refuses targets that do not go together, or not with the type, by
+// the plan that the agent will follow.
+func checkWorkflow(t node.Type, targets []*rackbusv1.FirmwareUpdateTarget, activate bool) error {
+	_, err := planUpdate(t, &rackbusv1.FirmwareUpdate{Targets: targets, Activate: activate})
+	return err
 }
 
-// checkWorkflow refuses targets that do not go together, or not with the type.
-func checkWorkflow(t node.Type, targets []*rackbusv1.FirmwareUpdateTarget, activate bool) error {
-	inBand := 0
-	for _, target := range targets {
-		key := componentKey(target.GetComponent())
-		if key == componentArm {
-			return &workflowError{job.FailurePreconditionFailed,
-				"BF3_BFB installs an operating system, which is not supported; update BF3_NIC with a Flint image instead"}
+// planUpdate arranges an update as the agent will. Refusals are *workflowError.
+func planUpdate(t node.Type, update *rackbusv1.FirmwareUpdate) ([]flashplan.Group, error) {
+	var targets []flashplan.Target
+	for _, target := range update.GetTargets() {
+		file := target.GetFile()
+		if file == "" {
+			file = target.GetArtifact().GetPath()
 		}
-		if slices.Contains(inBandComponents[:], key) {
-			inBand++
-		}
+		targets = append(targets, flashplan.Target{
+			Component: target.GetComponent(), Key: target.GetKey(), File: file, ExpectedVersion: target.GetExpectedVersion(),
+		})
 	}
-	switch {
-	case inBand == 0:
-		return checkUpdatable(t)
-	case !t.InBand:
+	groups, err := flashplan.Plan(t.ID, targets, flashplan.Options{
+		Activate: update.GetActivate(), Mixed: update.GetMixed(), Force: update.GetForce(),
+	})
+	var refused *flashplan.Error
+	if errors.As(err, &refused) {
+		return nil, &workflowError{refused.Code, refused.Error()}
+	}
+	return groups, err
+}
+
+// checkHost refuses in-band images for a node whose host nobody can log in to.
+func checkHost(t node.Type, target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpdate) error {
+	if target.GetHost().GetCredentials() != nil {
+		return nil
+	}
+	groups, err := planUpdate(t, update)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(groups, func(g flashplan.Group) bool { return g.Kind == flashplan.InBand }) {
 		return &workflowError{job.FailureInvalidArgument,
-			fmt.Sprintf("in-band targets (CX7, CX8, BF3_NIC) exist on GB200 compute trays only, not on %s", t)}
-	case inBand < len(targets):
-		return &workflowError{job.FailureInvalidArgument, "in-band targets cannot be mixed with other targets in one request"}
-	case !activate:
-		return &workflowError{job.FailurePreconditionFailed, "in-band targets need activate, since their firmware is loaded by a power cycle only"}
+			"in-band targets need a host endpoint with credentials, and the node has none"}
 	}
-	return &workflowError{job.FailurePreconditionFailed,
-		"in-band updates (CX7, CX8, BF3_NIC) are not supported by this version"}
+	return nil
 }

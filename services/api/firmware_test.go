@@ -71,6 +71,7 @@ func TestUpdateFirmwareOffersACommand(t *testing.T) {
 func TestUpdateFirmwareRefusals(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Admission.MaxTrackedJobs = 1 })
 	h.firmware("fw.pkg", "x")
+	h.firmware("cx7.bin", "x")
 	h.firmware("empty.pkg", "")
 	outside := filepath.Join(t.TempDir(), "outside.pkg")
 	require.NoError(t, os.WriteFile(outside, []byte("x"), 0o644))
@@ -110,10 +111,12 @@ func TestUpdateFirmwareRefusals(t *testing.T) {
 		"in-band elsewhere": {&rackmanager.UpdateFirmwareRequest{RackId: "gb300", NodeId: "c", FirmwareTargets: list("CX8")}, client, "GB200 compute trays only"},
 		"in-band mixed":     {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", FirmwareTargets: list("CX7", "BMC_0")}, client, "cannot be mixed"},
 		"in-band inactive":  {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", FirmwareTargets: list("bf3_nic")}, client, "need activate"},
-		"in-band":           {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", Activate: true, FirmwareTargets: list("CX7")}, client, "not supported by this version"},
-		"switch":            {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "s", Filename: "fw.pkg"}, client, "switch_gb200_nvidia are not supported"},
-		"lenovo":            {&rackmanager.UpdateFirmwareRequest{RackId: "gb300", NodeId: "lenovo", Filename: "fw.pkg"}, client, "compute_gb300_lenovo are not supported"},
-		"delta":             {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "delta", Filename: "fw.pkg"}, client, "powershelf_gb200_delta are not supported"},
+		"in-band name":      {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", Activate: true, FirmwareTargets: list("CX7")}, client, "has to end in .bin or .pldm"},
+		"in-band no host": {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", Activate: true,
+			FirmwareTargets: []*rackmanager.FirmwareTarget{{Target: "CX7", Filename: "cx7.bin"}}}, client, "need a host endpoint with credentials"},
+		"switch": {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "s", Filename: "fw.pkg"}, client, "switch_gb200_nvidia are not supported"},
+		"lenovo": {&rackmanager.UpdateFirmwareRequest{RackId: "gb300", NodeId: "lenovo", Filename: "fw.pkg", Target: "CPU_0"}, client,
+			"compute_gb300_lenovo takes the components BMC and HMC, not CPU_0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := h.rm.UpdateFirmware(t.Context(), c.req)
@@ -293,10 +296,10 @@ func TestBatchUpdateFirmware(t *testing.T) {
 	odd.NodeDescriptor = &rackmanager.NodeDescriptor{Attributes: map[string]string{"inventory_profile": "nope"}}
 	req := &rackmanager.BatchUpdateFirmwareRequest{
 		Nodes: set(compute("r1", "a"), noLogin, noMAC, odd, compute("r1", "a"),
-			typed("r1", "delta", rackmanager.NodeType_POWERSHELF_GB200_DELTA), typed("r3", "gb300", rackmanager.NodeType_COMPUTE_GB300_NVIDIA)),
+			typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA), typed("r3", "gb300", rackmanager.NodeType_COMPUTE_GB300_NVIDIA)),
 		FirmwareTargets: lists(1, fw),
 		NodeDescriptorFirmwareTargets: []*rackmanager.NodeDescriptorFirmwareTargetList{{
-			NodeDescriptor:  &rackmanager.NodeDescriptor{Attributes: map[string]string{"role": "powershelf", "vendor": "delta", "product_family": "gb200"}},
+			NodeDescriptor:  &rackmanager.NodeDescriptor{Attributes: map[string]string{"role": "switch", "vendor": "nvidia", "product_family": "gb200"}},
 			FirmwareTargets: &rackmanager.FirmwareTargetList{Targets: []*rackmanager.FirmwareTarget{fw}},
 		}},
 	}
@@ -309,7 +312,7 @@ func TestBatchUpdateFirmware(t *testing.T) {
 	require.EqualValues(t, 6, resp.GetResponse().GetStats().GetFailedNodes())
 	texts := []string{"", "Missing BMC credentials for node no-login",
 		"Failed to construct node for type compute_gb200_nvidia: missing BMC endpoint mac_address",
-		`unknown inventory_profile "nope"`, "more than once", "powershelf_gb200_delta are not supported",
+		`unknown inventory_profile "nope"`, "more than once", "switch_gb200_nvidia are not supported",
 		"No firmware targets provided for node type compute_gb300_nvidia"}
 	for i, r := range resp.GetResponse().GetNodeResults() {
 		require.Contains(t, r.GetErrorMessage(), texts[i])

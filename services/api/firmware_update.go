@@ -90,6 +90,10 @@ func (m *rackManager) precheck(ctx context.Context, meta jobMeta, ref node.Ref) 
 
 // firmwareNode offers the update to a node whose target was validated.
 func firmwareNode(ref node.Ref, typ node.Type, target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpdate) admission.Node {
+	var refused *workflowError
+	if errors.As(checkHost(typ, target, update), &refused) {
+		return admission.Node{Ref: ref, Refusal: &admission.Refusal{Code: refused.code, Message: refused.message}}
+	}
 	return admission.Node{Ref: ref, Family: typ.Family, Command: func(job.ID) (*rackbusv1.JobCommand, error) {
 		return &rackbusv1.JobCommand{
 			Target:    proto.CloneOf(target),
