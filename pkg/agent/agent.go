@@ -32,6 +32,8 @@ type Agent struct {
 	opts    Options
 	metrics *metrics
 	slots   chan struct{}
+	// frame is what the tasks get of this process.
+	frame *frame
 
 	mu       sync.Mutex
 	running  map[job.ID]*Task
@@ -54,9 +56,10 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	drained, startDrain := context.WithCancel(context.Background())
+	m := newMetrics(opts.Registerer, opts.Family)
 	return &Agent{
-		drained: drained, startDrain: startDrain,
-		opts: opts, metrics: newMetrics(opts.Registerer, opts.Family),
+		drained: drained, startDrain: startDrain, frame: newFrame(drained, &opts, m),
+		opts: opts, metrics: m,
 		slots:   make(chan struct{}, opts.MaxInFlight),
 		running: map[job.ID]*Task{}, claiming: map[job.ID]bool{},
 		sessNew: make(chan struct{}), nodes: newTurns(), batches: newBatches(),
@@ -278,20 +281,20 @@ func (a *Agent) heartbeat(ctx context.Context) {
 		case <-tick.C:
 		}
 		a.mu.Lock()
-		deliveries := make([]*bus.Delivery, 0, len(a.running))
+		commands := make(map[job.ID]queued, len(a.running))
 		for _, t := range a.running {
 			// The signal has no owner: for a lost job it would keep the next one off.
 			if t.mayHold() {
-				deliveries = append(deliveries, t.delivery)
+				commands[t.id] = t.queued
 			}
 		}
 		if a.sess != nil {
 			a.metrics.sessionValidity.Set(a.sess.Remaining().Seconds())
 		}
 		a.mu.Unlock()
-		for _, d := range deliveries {
+		for id, d := range commands {
 			if err := d.Working(); err != nil {
-				a.opts.Logger.Debug("heartbeat not sent", "job_id", d.ID.String(), "err", err)
+				a.opts.Logger.Debug("heartbeat not sent", "job_id", id.String(), "err", err)
 			}
 		}
 	}
@@ -306,13 +309,5 @@ func (a *Agent) wake(ctx context.Context, id job.ID) {
 		return
 	}
 	// Under the lock, so that none is added when all jobs are through.
-	a.wakes.Go(func() {
-		t.write.Lock()
-		defer t.write.Unlock()
-		rctx, cancel := context.WithTimeout(ctx, a.opts.ReleaseTimeout)
-		defer cancel()
-		if _, err := t.refresh(rctx); err != nil && !errors.Is(err, ErrHandedOver) {
-			t.log.Warn("request to stop not read", "err", err)
-		}
-	})
+	a.wakes.Go(func() { t.wake(ctx) })
 }

@@ -53,7 +53,7 @@ func (a *Agent) handle(ctx context.Context, d *bus.Delivery) {
 		a.giveBack(d, a.opts.Conn.Timing().NakBusy)
 	case t.ck.GetDone():
 		a.metrics.claims.WithLabelValues("done").Inc()
-		a.report(ctx, t)
+		t.report(ctx)
 	default:
 		a.metrics.claims.WithLabelValues("claimed").Inc()
 		if err := t.Failpoint(FailAfterClaim); err != nil {
@@ -188,15 +188,8 @@ func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.Jo
 	at := timestamppb.Now()
 	if ck.GetJobId() == "" {
 		cmd := d.Command
-		first := &rackbusv1.JobCheckpoint{
-			V: 1, JobId: cmd.GetJobId(), ParentJobId: cmd.GetParentJobId(), Type: cmd.GetType(), Family: cmd.GetFamily(),
-			RackId: cmd.GetTarget().GetRackId(), NodeId: cmd.GetTarget().GetNodeId(),
-			Owner: sess.ID(), Epoch: 1, Attempt: 1, CommandSeq: uint64(d.Revision),
-			StartedAt: at, At: at,
-		}
-		if limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second; limit > 0 {
-			first.Deadline = timestamppb.New(at.AsTime().Add(limit))
-		}
+		first := firstCheckpoint(cmd, sess.ID(), at)
+		first.CommandSeq = uint64(d.Revision)
 		return first, nil
 	}
 	next := proto.CloneOf(ck)
@@ -216,6 +209,20 @@ func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.Jo
 		next.Stuck++
 	}
 	return next, nil
+}
+
+// firstCheckpoint is that of a job which nobody has worked on yet. Its run limit
+// counts from now.
+func firstCheckpoint(cmd *rackbusv1.JobCommand, owner string, at *timestamppb.Timestamp) *rackbusv1.JobCheckpoint {
+	first := &rackbusv1.JobCheckpoint{
+		V: 1, JobId: cmd.GetJobId(), ParentJobId: cmd.GetParentJobId(), Type: cmd.GetType(), Family: cmd.GetFamily(),
+		RackId: cmd.GetTarget().GetRackId(), NodeId: cmd.GetTarget().GetNodeId(),
+		Owner: owner, Epoch: 1, Attempt: 1, StartedAt: at, At: at,
+	}
+	if limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second; limit > 0 {
+		first.Deadline = timestamppb.New(at.AsTime().Add(limit))
+	}
+	return first
 }
 
 // sealAbandoned ends a job over which several owners died without any progress:

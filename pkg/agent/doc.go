@@ -15,4 +15,7 @@
 // resumes, and whoever takes a job over looks at the device first. A process
 // whose session is not certain sends nothing: every request to a device passes
 // a [Guard].
+//
+// [RunDirect] runs one job in the same way without a bus, for an engineer at the
+// rack.
 package agent

@@ -16,13 +16,9 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-func (a *Agent) taskLogger(d *bus.Delivery) *slog.Logger {
-	ref := d.Ref()
-	return a.opts.Logger.With("job_id", d.ID.String(), "rack", ref.RackID, "node", ref.NodeID)
-}
-
-// execute runs a claimed job to its end and reports it.
-func (a *Agent) execute(root context.Context, t *Task) {
+// execute runs a claimed job to its end and reports it. track is called once the
+// job can be asked to stop.
+func (t *Task) execute(root context.Context, track func()) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(context.Canceled)
 	t.cancel = cancel
@@ -43,53 +39,21 @@ func (a *Agent) execute(root context.Context, t *Task) {
 		started.Description = "Started"
 	}
 	t.log.Info("job started", "op", t.Command().GetType(), "epoch", started.Epoch, "attempt", started.Attempt)
-	t.reporter = startReporter(root, a.opts.ProgressInterval, t.publishProgress)
-	a.track(t)
-	defer a.untrack(t)
-	if err := a.opts.Conn.PublishEvent(root, &started); err != nil {
+	t.reporter = startReporter(root, t.f.progressInterval, t.publishProgress)
+	track()
+	if err := t.f.events.PublishEvent(root, &started); err != nil {
 		t.log.Warn("start not reported", "err", err)
 	}
-	outcome, err := a.runHandler(ctx, t)
-	a.conclude(root, ctx, t, outcome, err)
-}
-
-func (a *Agent) track(t *Task) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.running[t.ID()] = t
-	a.metrics.inFlight.Set(float64(len(a.running)))
-	select {
-	case <-t.sess.Lost():
-		// cutTasks may have looked before the task was here.
-		t.cancel(ErrHandedOver)
-	default:
-	}
-}
-
-// cutTasks ends the tasks of a session that is gone for good.
-func (a *Agent) cutTasks(s *bus.Session) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.running {
-		if t.sess == s {
-			t.cancel(ErrHandedOver)
-		}
-	}
-}
-
-func (a *Agent) untrack(t *Task) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.running, t.ID())
-	a.metrics.inFlight.Set(float64(len(a.running)))
+	outcome, err := t.runHandler(ctx)
+	t.conclude(root, ctx, outcome, err)
 }
 
 // runHandler turns a panic into an error, and keeps the process alive.
-func (a *Agent) runHandler(ctx context.Context, t *Task) (o Outcome, err error) {
-	h, ok := a.opts.Handlers[job.Type(t.Command().GetType())]
+func (t *Task) runHandler(ctx context.Context) (o Outcome, err error) {
+	h, ok := t.f.handlers[job.Type(t.Command().GetType())]
 	if !ok {
 		return o, Fail(job.FailureInvalidArgument, "dispatch",
-			fmt.Sprintf("no agent of family %s does jobs of type %s", a.opts.Family, t.Command().GetType()), nil)
+			fmt.Sprintf("no agent of family %s does jobs of type %s", t.f.family, t.Command().GetType()), nil)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -125,7 +89,7 @@ func (t *Task) stageName() string {
 }
 
 // conclude decides what becomes of a job whose handler has returned.
-func (a *Agent) conclude(root, ctx context.Context, t *Task, o Outcome, err error) {
+func (t *Task) conclude(root, ctx context.Context, o Outcome, err error) {
 	cause := context.Cause(ctx)
 	var crash *crashError
 	switch {
@@ -133,17 +97,17 @@ func (a *Agent) conclude(root, ctx context.Context, t *Task, o Outcome, err erro
 		t.reporter.abort()
 		return
 	case errors.Is(err, ErrHandedOver), errors.Is(cause, ErrHandedOver) && err != nil:
-		a.handOver(root, t)
+		t.handOver(root)
 		return
 	}
 	v := t.verdict(cause, o, err)
 	// A workflow that ended as the process was cut has an outcome all the same.
-	sctx, cancel := outlast(root, a.opts.ReleaseTimeout)
+	sctx, cancel := outlast(root, t.f.releaseTimeout)
 	defer cancel()
-	serr := a.seal(sctx, t, v)
+	serr := t.seal(sctx, v)
 	if errors.Is(serr, bus.ErrTooLarge) {
 		t.log.Error("outcome too large to be kept", "err", serr)
-		serr = a.seal(sctx, t, tooLarge(v))
+		serr = t.seal(sctx, tooLarge(v))
 	}
 	if serr != nil {
 		t.reporter.abort()
@@ -155,7 +119,7 @@ func (a *Agent) conclude(root, ctx context.Context, t *Task, o Outcome, err erro
 		return
 	}
 	t.reporter.close()
-	a.report(sctx, t)
+	t.report(sctx)
 }
 
 // outlast is ctx with some more time after its end.
@@ -214,6 +178,9 @@ func (t *Task) verdict(cause error, o Outcome, err error) verdict {
 	case errors.Is(err, ErrCancelled):
 		f := job.NewFailure(job.FailureCancelledByOperator, "cancelled before "+orStart(stage)+" was left")
 		f.Phase = "cancelled"
+		if errors.As(err, &fail) {
+			f.Message = fail.Failure.Message // the workflow says where it stopped
+		}
 		return verdict{job.StateCancelled, "Cancelled", f, o.ResultJSON}
 	case errors.As(err, &fail):
 		return verdict{job.StateFailed, o.Description, fail.Failure, o.ResultJSON}
@@ -240,11 +207,11 @@ func orStart(stage string) string {
 // seal fixes the outcome in the checkpoint. From here on the job has ended,
 // whoever reports it; a former owner cannot get here, because its compare and
 // set fails.
-func (a *Agent) seal(ctx context.Context, t *Task, v verdict) error {
+func (t *Task) seal(ctx context.Context, v verdict) error {
 	return t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) {
 		ck.Done = true
 		e := outcomeEvent(ck, t.Command(), v)
-		e.Agent = a.opts.Instance
+		e.Agent = t.f.instance
 		t.mu.Lock()
 		t.n++
 		e.N, e.Percent = t.n, t.percent
@@ -277,7 +244,7 @@ func outcomeEvent(ck *rackbusv1.JobCheckpoint, cmd *rackbusv1.JobCommand, v verd
 
 // report publishes the sealed outcome and takes the command out of the queue.
 // When it fails, the command comes again and the next owner repeats it.
-func (a *Agent) report(ctx context.Context, t *Task) {
+func (t *Task) report(ctx context.Context) {
 	t.mu.Lock()
 	outcome := t.ck.GetOutcome()
 	t.mu.Unlock()
@@ -286,11 +253,11 @@ func (a *Agent) report(ctx context.Context, t *Task) {
 		t.log.Error("sealed outcome not readable", "err", err)
 		return
 	}
-	if err := a.opts.Conn.PublishEvent(ctx, &e); err != nil {
+	if err := t.f.events.PublishEvent(ctx, &e); err != nil {
 		t.log.Warn("outcome not reported yet", "err", err)
 		return
 	}
-	a.metrics.finished.WithLabelValues(string(e.Type), e.State.String()).Inc()
+	t.f.finished(e)
 	level := slog.LevelInfo
 	if e.State != job.StateCompleted {
 		level = slog.LevelWarn
@@ -303,23 +270,30 @@ func (a *Agent) report(ctx context.Context, t *Task) {
 	if err := t.Failpoint(FailBeforeAck); err != nil {
 		return
 	}
-	a.acknowledge(ctx, t.delivery)
+	actx, cancel := context.WithTimeout(ctx, t.f.request)
+	defer cancel()
+	if err := t.queued.Finish(actx); err != nil {
+		// Harmless: the command comes again, and finds its job done.
+		t.log.Debug("command not acknowledged", "err", err)
+	}
 }
 
 // handOver gives a job back at a boundary. A job whose session is lost has
 // another owner already, and its checkpoint does not take this write.
-func (a *Agent) handOver(root context.Context, t *Task) {
+func (t *Task) handOver(root context.Context) {
 	t.reporter.abort()
-	if !t.sess.Valid() {
+	if !t.hold.Valid() {
 		t.log.Info("job left to its next owner", "epoch", t.Epoch())
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(root), a.opts.ReleaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(root), t.f.releaseTimeout)
 	defer cancel()
 	if err := t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) { ck.Owner = "" }); err != nil {
 		t.log.Warn("job not handed back", "err", err)
 		return
 	}
 	t.log.Info("job handed back", "epoch", t.Epoch())
-	a.giveBack(t.delivery, 0)
+	if err := t.queued.Return(0); err != nil {
+		t.log.Debug("command not put back", "err", err)
+	}
 }

@@ -29,7 +29,7 @@ func (e *crashError) Unwrap() error { return e.err }
 // Failpoint says that the job has reached a point at which crash tests let the
 // process die. A workflow returns its error unchanged.
 func (t *Task) Failpoint(name string) error {
-	if err := t.a.opts.Failpoints.Hit(name); err != nil {
+	if err := t.f.failpoints.Hit(name); err != nil {
 		return fmt.Errorf("failpoint %s: %w", name, &crashError{err})
 	}
 	return nil

@@ -44,8 +44,8 @@ func (a *action) reset() {
 type taskGuard struct{ t *Task }
 
 func (g taskGuard) Check() error {
-	if !g.t.sess.Valid() {
-		return fmt.Errorf("%w: session %s is not certain", ErrNotHeld, g.t.sess.ID())
+	if !g.t.hold.Valid() {
+		return fmt.Errorf("%w: session %s is not certain", ErrNotHeld, g.t.hold.ID())
 	}
 	if err := g.t.stopped(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)
@@ -55,7 +55,7 @@ func (g taskGuard) Check() error {
 }
 
 func (g taskGuard) Context(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := g.t.sess.Context(ctx)
+	ctx, cancel := g.t.hold.Context(ctx)
 	return ctx, func() {
 		if errors.Is(context.Cause(ctx), bus.ErrSessionLost) {
 			g.t.act.cut.Store(true)

@@ -25,7 +25,7 @@ func (t *Task) perform(ctx context.Context, s *Stage) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		lapsed := errors.Is(err, ErrNotHeld) || t.act.cut.Load() || !t.sess.Valid()
+		lapsed := errors.Is(err, ErrNotHeld) || t.act.cut.Load() || !t.hold.Valid()
 		if lapsed {
 			t.log.Warn("hold of the node not certain, the job pauses", "op", s.Name, "err", err)
 			if werr := t.awaitHold(ctx); werr != nil {
@@ -69,11 +69,11 @@ func (t *Task) awaitHold(ctx context.Context) error {
 		if err := t.stopped(); err != nil {
 			return err
 		}
-		if t.sess.Valid() {
+		if t.hold.Valid() {
 			return nil
 		}
 		select {
-		case <-t.sess.Lost():
+		case <-t.hold.Lost():
 			return ErrHandedOver
 		default:
 		}

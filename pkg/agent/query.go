@@ -21,6 +21,9 @@ const (
 	CodeInternal        = "internal"
 	CodeTimeout         = "timeout"
 	CodeInvalidArgument = "invalid_argument"
+	// CodeUnreachable is the agents' word for a controller to which certainly no
+	// connection could be made: evidence, and not just the lack of an answer.
+	CodeUnreachable = "unreachable"
 )
 
 // Query is one synchronous request on one node.

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func (t *Task) publishProgress(ctx context.Context) bool {
 	t.n++
 	e := t.pictureLocked(job.EventProgress)
 	t.mu.Unlock()
-	if err := t.a.opts.Conn.PublishEvent(ctx, &e); err != nil && ctx.Err() == nil {
+	if err := t.f.events.PublishEvent(ctx, &e); err != nil && ctx.Err() == nil {
 		t.log.Warn("progress not reported", "err", err)
 	}
 	return true
@@ -147,11 +148,11 @@ func (t *Task) picture(kind job.EventKind) job.Event {
 }
 
 func (t *Task) pictureLocked(kind job.EventKind) job.Event {
-	cmd := t.delivery.Command
+	cmd := t.cmd
 	return job.Event{
-		Kind: kind, ID: t.delivery.ID, RackID: cmd.GetTarget().GetRackId(), NodeID: cmd.GetTarget().GetNodeId(),
+		Kind: kind, ID: t.id, RackID: cmd.GetTarget().GetRackId(), NodeID: cmd.GetTarget().GetNodeId(),
 		Type: job.Type(cmd.GetType()), Family: cmd.GetFamily(),
-		Epoch: t.ck.GetEpoch(), N: t.n, Attempt: t.ck.GetAttempt(), Agent: t.a.opts.Instance,
+		Epoch: t.ck.GetEpoch(), N: t.n, Attempt: t.ck.GetAttempt(), Agent: t.f.instance,
 		State: job.StateRunning, Description: t.description, Percent: t.percent, Stages: t.timeline.Visible(),
 		At: now(), StartedAt: timeOf(t.ck.GetStartedAt()), Deadline: timeOf(t.ck.GetDeadline()),
 		CommandSeq: t.ck.GetCommandSeq(),
@@ -169,7 +170,7 @@ func (t *Task) openTimeline(stages []Stage, next int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	started := timeOf(t.ck.GetStartedAt())
-	fresh := job.NewTimeline(t.delivery.ID, names, started)
+	fresh := job.NewTimeline(t.id, names, started)
 	if before, err := job.StagesFromProto(t.ck.GetStages()); err == nil && len(before) == len(stages) {
 		// Stages behind the one that goes on are told again by this owner.
 		for i := range before {
@@ -187,11 +188,11 @@ func (t *Task) enter(ctx context.Context, s *Stage) (context.Context, func()) {
 	ctx, cut := context.WithCancelCause(ctx)
 	stopDrain := func() bool { return true }
 	if s.Resume != Once {
-		stopDrain = context.AfterFunc(t.a.drained, func() { cut(ErrHandedOver) })
+		stopDrain = context.AfterFunc(t.f.drained, func() { cut(ErrHandedOver) })
 	}
 	t.mu.Lock()
 	t.stage, t.cutStage = s, cut
-	t.description = s.Description
+	t.description = cmp.Or(s.Text, s.Description)
 	t.timeline, _ = t.timeline.Start(now())
 	asked := t.asked
 	t.mu.Unlock()

@@ -69,9 +69,13 @@ func (o Observation) String() string {
 type Stage struct {
 	Name        string
 	Description string
-	Resume      Resume
+	// Text is the job's state description while the stage runs; default Description.
+	Text   string
+	Resume Resume
 	// Prepare, for Once stages, reads what Observe will need and puts it into the
-	// workflow's state, before the intent is recorded. It may return Skip.
+	// workflow's state, before the intent is recorded. It may return Skip. Nothing
+	// has changed yet, so that it is cut by a cancellation and when the process
+	// drains.
 	Prepare func(ctx context.Context) error
 	// Run does the step. It returns Skip when there was nothing to do. Unless the
 	// stage is a Once one, its context ends when the process drains.
@@ -185,7 +189,7 @@ func (t *Task) boundary(ctx context.Context, carriesOn bool) error {
 	if !carriesOn || !errors.Is(err, ErrCancelled) {
 		return err
 	}
-	if t.a.draining() {
+	if t.f.draining() {
 		return ErrHandedOver
 	}
 	return nil
@@ -229,10 +233,8 @@ func (t *Task) passStage(ctx context.Context, s *Stage, observe bool) error {
 		}
 	}
 	if s.Resume == Once {
-		if s.Prepare != nil {
-			if err := s.Prepare(ctx); err != nil {
-				return err
-			}
+		if err := t.prepare(ctx, s); err != nil {
+			return err
 		}
 		if err := t.checkpoint(ctx, s.Name, rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_INTENT); err != nil {
 			return err
@@ -242,6 +244,41 @@ func (t *Task) passStage(ctx context.Context, s *Stage, observe bool) error {
 		}
 	}
 	return t.perform(ctx, s)
+}
+
+// prepare does what comes before the change of a Once stage. Up to its end the
+// device is as it was, and the job can stop.
+func (t *Task) prepare(ctx context.Context, s *Stage) error {
+	if s.Prepare == nil {
+		return t.SafePoint(ctx)
+	}
+	pctx, cut := context.WithCancelCause(ctx)
+	defer cut(context.Canceled)
+	stop := context.AfterFunc(t.f.drained, func() { cut(ErrHandedOver) }) //nolint:contextcheck // the end of the process cuts it
+	defer stop()
+	t.mu.Lock()
+	t.cutPrepare = cut
+	asked := t.asked
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.cutPrepare = nil
+		t.mu.Unlock()
+	}()
+	if asked != nil {
+		cut(ErrCancelled)
+	}
+	err := s.Prepare(pctx)
+	var skip *skipError
+	switch {
+	case errors.As(err, &skip):
+		return err
+	case err != nil && pctx.Err() != nil:
+		return context.Cause(pctx)
+	case err != nil:
+		return err
+	}
+	return t.SafePoint(ctx)
 }
 
 // saveOutcome records the end of a stage. Stages that can simply be repeated

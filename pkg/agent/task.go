@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -27,11 +26,13 @@ const checkpointRetry = 500 * time.Millisecond
 
 // Task is one job in the hands of this process.
 type Task struct {
-	a        *Agent
-	sess     *bus.Session
-	delivery *bus.Delivery
-	log      *slog.Logger
-	cancel   context.CancelCauseFunc
+	f      *frame
+	hold   hold
+	queued queued
+	cmd    *rackbusv1.JobCommand
+	id     job.ID
+	log    *slog.Logger
+	cancel context.CancelCauseFunc
 
 	// write serialises changes of the checkpoint.
 	write sync.Mutex
@@ -45,7 +46,9 @@ type Task struct {
 	percent     uint32
 	stage       *Stage
 	cutStage    context.CancelCauseFunc
-	asked       *job.Cancel
+	// cutPrepare is set while a Once stage has not changed anything yet.
+	cutPrepare context.CancelCauseFunc
+	asked      *job.Cancel
 	// staged says that the workflow has begun its list of stages.
 	staged bool
 	// ended says that this process is through with the job.
@@ -56,23 +59,31 @@ type Task struct {
 }
 
 // newTask is a job whose checkpoint was read, not claimed yet.
-func (a *Agent) newTask(sess *bus.Session, d *bus.Delivery, ck *rackbusv1.JobCheckpoint, rev bus.Revision) *Task {
-	t := &Task{a: a, sess: sess, delivery: d, ck: ck, rev: rev, log: a.taskLogger(d), cancel: func(error) {}}
+func newTask(f *frame, h hold, q queued, cmd *rackbusv1.JobCommand, id job.ID, ck *rackbusv1.JobCheckpoint, rev bus.Revision) *Task {
+	target := cmd.GetTarget()
+	t := &Task{
+		f: f, hold: h, queued: q, cmd: cmd, id: id, ck: ck, rev: rev, cancel: func(error) {},
+		log: f.log.With("job_id", id.String(), "rack", target.GetRackId(), "node", target.GetNodeId()),
+	}
 	// What an earlier owner has told stays visible until the workflow goes on.
 	if stages, err := job.StagesFromProto(ck.GetStages()); err == nil && len(stages) > 0 {
-		t.timeline = job.ResumeTimeline(d.ID, timeOf(ck.GetStartedAt()), stages)
+		t.timeline = job.ResumeTimeline(id, timeOf(ck.GetStartedAt()), stages)
 	}
 	return t
 }
 
+func (a *Agent) newTask(sess *bus.Session, d *bus.Delivery, ck *rackbusv1.JobCheckpoint, rev bus.Revision) *Task {
+	return newTask(a.frame, sess, d, d.Command, d.ID, ck, rev)
+}
+
 // ID is the job's id.
-func (t *Task) ID() job.ID { return t.delivery.ID }
+func (t *Task) ID() job.ID { return t.id }
 
 // Command is what was asked for.
-func (t *Task) Command() *rackbusv1.JobCommand { return t.delivery.Command }
+func (t *Task) Command() *rackbusv1.JobCommand { return t.cmd }
 
 // Target is the node to work on.
-func (t *Task) Target() *rackbusv1.NodeTarget { return t.delivery.Command.GetTarget() }
+func (t *Task) Target() *rackbusv1.NodeTarget { return t.cmd.GetTarget() }
 
 // Epoch counts the owners of the job, this one included.
 func (t *Task) Epoch() uint64 {
@@ -89,7 +100,7 @@ func (t *Task) Guard() Guard { return taskGuard{t} }
 
 // Credentials opens the login of one endpoint of the node.
 func (t *Task) Credentials(kind node.EndpointKind) (node.Credentials, error) {
-	c, err := credentials.Open(t.a.opts.Opener, t.Target(), kind)
+	c, err := t.f.open(t.Target(), kind)
 	if err != nil {
 		return node.Credentials{}, Fail(job.FailureInvalidArgument, "credentials", err.Error(), err)
 	}
@@ -186,7 +197,7 @@ func (t *Task) writeCheckpoint(ctx context.Context, change func(*rackbusv1.JobCh
 		t.mu.Unlock()
 		change(next)
 		next.At = timestamppb.Now()
-		written, err := t.a.opts.Conn.PutCheckpoint(ctx, next, rev)
+		written, err := t.f.checkpoints.PutCheckpoint(ctx, next, rev)
 		switch {
 		case err == nil:
 			t.mu.Lock()
@@ -215,7 +226,7 @@ func (t *Task) writeCheckpoint(ctx context.Context, change func(*rackbusv1.JobCh
 // job has another owner, and this one must go. done says that it holds the
 // outcome which this process has sealed: the answer to that write was lost.
 func (t *Task) refresh(ctx context.Context) (done bool, err error) {
-	got, rev, err := t.a.opts.Conn.Checkpoint(ctx, t.a.opts.Family, t.ID())
+	got, rev, err := t.f.checkpoints.Checkpoint(ctx, t.f.family, t.ID())
 	switch {
 	case errors.Is(err, bus.ErrUnavailable):
 		t.log.Warn("checkpoint not read yet", "err", err)
@@ -226,7 +237,7 @@ func (t *Task) refresh(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	t.mu.Lock()
-	mine := err == nil && got.GetOwner() == t.sess.ID() && got.GetEpoch() == t.ck.GetEpoch()
+	mine := err == nil && got.GetOwner() == t.hold.ID() && got.GetEpoch() == t.ck.GetEpoch()
 	done = mine && got.GetDone()
 	switch {
 	case done:
@@ -243,6 +254,17 @@ func (t *Task) refresh(ctx context.Context) (done bool, err error) {
 	return done, t.ask(got.GetCancel())
 }
 
+// wake looks at the checkpoint because somebody may have asked the job to stop.
+func (t *Task) wake(ctx context.Context) {
+	t.write.Lock()
+	defer t.write.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, t.f.releaseTimeout)
+	defer cancel()
+	if _, err := t.refresh(ctx); err != nil && !errors.Is(err, ErrHandedOver) {
+		t.log.Warn("request to stop not read", "err", err)
+	}
+}
+
 // ask takes in a request to stop. A termination cuts the task at once.
 func (t *Task) ask(c *rackbusv1.JobCancel) error {
 	asked, err := job.CancelFromProto(c)
@@ -251,13 +273,15 @@ func (t *Task) ask(c *rackbusv1.JobCancel) error {
 	}
 	t.mu.Lock()
 	t.asked = asked
-	stage, cut := t.stage, t.cutStage
+	stage, cut, cutPrepare := t.stage, t.cutStage, t.cutPrepare
 	t.mu.Unlock()
 	switch {
 	case asked.Mode == job.CancelTerminate:
 		t.cancel(ErrTerminated)
 	case stage != nil && stage.Interruptible:
 		cut(ErrCancelled)
+	case cutPrepare != nil:
+		cutPrepare(ErrCancelled)
 	}
 	return nil
 }
@@ -279,7 +303,7 @@ func (t *Task) stopped() error {
 // mayHold reports whether the job may still be this process's own.
 func (t *Task) mayHold() bool {
 	select {
-	case <-t.sess.Lost():
+	case <-t.hold.Lost():
 		return false
 	default:
 	}
@@ -303,7 +327,7 @@ func (t *Task) SafePoint(ctx context.Context) error {
 		return ErrTerminated
 	case asked != nil:
 		return ErrCancelled
-	case t.a.draining():
+	case t.f.draining():
 		return ErrHandedOver
 	default:
 		return nil

@@ -3,8 +3,11 @@
 package firmware
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash"
 	"io"
 	"strings"
 	"time"
@@ -16,7 +19,9 @@ import (
 type cursor struct {
 	r      io.Reader
 	offset int64
-	err    error
+	// sum takes all bytes that are read; nil takes none.
+	sum hash.Hash32
+	err error
 }
 
 func (c *cursor) fail(at int64, field string, err error) {
@@ -35,19 +40,30 @@ func (c *cursor) bytes(field string, n int) []byte {
 		c.fail(c.offset, field, truncated(err))
 		return nil
 	}
+	if c.sum != nil {
+		c.sum.Write(buf)
+	}
 	c.offset += int64(read)
 	return buf
 }
 
-func (c *cursor) skip(field string, n int64) {
+// skip passes over n bytes and tells where they lie.
+func (c *cursor) skip(field string, n int64) Section {
+	s := Section{Offset: c.offset, Size: n}
 	if c.err != nil {
-		return
+		return Section{}
 	}
-	skipped, err := io.CopyN(io.Discard, c.r, n)
+	sink := io.Discard
+	if c.sum != nil {
+		sink = c.sum
+	}
+	skipped, err := io.CopyN(sink, c.r, n)
 	if err != nil {
 		c.fail(c.offset, field, truncated(err))
+		return Section{}
 	}
 	c.offset += skipped
+	return s
 }
 
 func truncated(err error) error {
@@ -76,6 +92,29 @@ func (c *cursor) u32(field string) uint32 {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
+}
+
+// record reads the length of a record and gives a cursor over its rest. What the
+// rest holds behind the last field that is known is left alone: later revisions
+// of the standard append fields.
+func (c *cursor) record(field string) *cursor {
+	at := c.offset
+	length := int(c.u16(field + " length"))
+	if c.err == nil && length < 2 {
+		c.fail(at, field+" length", fmt.Errorf("%d is too short", length))
+	}
+	start := c.offset
+	raw := c.bytes(field, max(length-2, 0))
+	return &cursor{r: bytes.NewReader(raw), offset: start, err: c.err}
+}
+
+// bitmap reads a component bitmap of a width in bits.
+func (c *cursor) bitmap(width int) uint64 {
+	var mask uint64
+	for i, b := range c.bytes("component bitmap", (width+7)/8) {
+		mask |= uint64(b) << (8 * i)
+	}
+	return mask
 }
 
 // text reads a string of one of the string types of DSP0267: 1 ASCII, 2 UTF-8, 3

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/pkg/redfishagent"
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// updateFlags are the flags of firmware update.
+type updateFlags struct {
+	direct     bool
+	bmc        string
+	nodeType   string
+	components []string
+	force      bool
+	noActivate bool
+	login      loginFlags
+	ca         string
+	tlsName    string
+	state      string
+	verbose    bool
+	out        *output
+}
+
+func newUpdate(env *Env) *cobra.Command {
+	var f updateFlags
+	cmd := &cobra.Command{
+		Use:   "update --direct FILE... --bmc HOST[:PORT] --type NODE_TYPE",
+		Short: "Update the firmware of one device, standing at the rack",
+		Long: `Update the firmware of one device from here, without Rackbus in between, by the
+same workflow that its agents run: checks, upload, the device's own task,
+activation, comparison of versions. Several files are sent in the order given and
+activated once. Nobody else is kept off the device meanwhile: make sure that no
+job of Rackbus works on it.
+
+The password comes from --password-file, the environment variable
+` + envPassword + ` or a prompt, never from the command line.
+
+An interrupt (Ctrl-C) asks the update to stop at the next point at which the
+device can be left; a second one cuts it, and what the device does then is
+unknown. With --state an update that was cut, or whose terminal was lost, is taken
+up again by the same command: it looks at the device first and sends nothing twice.
+
+Exit codes: 0 the update is complete, or there was nothing to do; 1 it failed or
+was stopped, the reason is on standard error; 2 usage, nothing was begun; 3 the
+outcome is unknown: look at the device.`,
+		Example: `  rackctl firmware update --direct nvfw_GB200-P4975_0004.fwpkg \
+      --bmc 10.0.0.7 --type compute_gb200_nvidia --user admin --state tray7.json
+  rackctl firmware update --direct bmc.bin cpld.bin --component FW_BMC_0 --component FW_CPLD_0 \
+      --bmc [fd00::7]:443 --type compute_gb200_nvidia --no-activate -o json`,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: files,
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.direct, "direct", false, "drive the device from here (required)")
+	flags.StringVar(&f.bmc, "bmc", "", "`HOST[:PORT]` of the device's management controller (required)")
+	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the device, for example compute_gb200_nvidia (required)")
+	flags.StringArrayVar(&f.components, "component", nil, "`COMPONENT` or Redfish URI that a file is for, once for each file; without, the packages decide")
+	flags.BoolVar(&f.force, "force", false, "send images that are installed already, or older")
+	flags.BoolVar(&f.noActivate, "no-activate", false, "leave the new firmware inactive until the next power cycle")
+	flags.StringVar(&f.ca, "ca", "", "verify the device's certificate against the CA certificates in `FILE`; off without, as most are self-signed")
+	flags.StringVar(&f.tlsName, "tls-name", "", "`NAME` that the certificate has to be for, when it is not that of --bmc")
+	flags.StringVar(&f.state, "state", "", "`FILE` that keeps how far the update is, so that it can be taken up again")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every step to standard error")
+	f.login.add(cmd)
+	f.out = addOutput(cmd, formText, formJSON)
+	complete(cmd, "type", directTypes())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), env, cmd, args) }
+	return cmd
+}
+
+// directTypes are the node types that can be driven from here.
+func directTypes() []string {
+	var out []string
+	for _, t := range node.Types() {
+		if _, known := redfish.LookupProfile(t.ID); known {
+			out = append(out, t.ID)
+		}
+	}
+	return out
+}
+
+// run begins nothing before all that can be wrong with the command line was
+// looked at.
+func (f *updateFlags) run(ctx context.Context, env *Env, cmd *cobra.Command, args []string) error {
+	if err := f.out.check(); err != nil {
+		return err
+	}
+	p, err := f.plan(ctx, args)
+	if err != nil {
+		return err
+	}
+	pool, err := f.pool()
+	if err != nil {
+		return err
+	}
+	login, err := f.login.read(env, cmd)
+	if err != nil {
+		return err
+	}
+	defer login.Password.Wipe()
+	progress := newProgress(env)
+	logger := slog.New(slog.DiscardHandler)
+	if f.verbose {
+		logger = telemetry.NewLogger(telemetry.LogOptions{Output: progress})
+	}
+	opts := redfishagent.FromConfig(config.Default(), p.family)
+	opts.Pool, opts.FirmwareDir, opts.MaxUploads = pool, p.dir, 1
+	if env.Devices != nil {
+		env.Devices(&opts)
+	}
+	devices := redfishagent.New(opts)
+	defer devices.Close()
+	stop, ctx, release := stopOn(ctx, env, progress)
+	defer release()
+	end, err := agent.RunDirect(ctx, agent.DirectOptions{
+		Command: p.command, Handler: devices.Handlers()[job.TypeFirmwareUpdate], Instance: "rackctl",
+		Credentials: map[node.EndpointKind]node.Credentials{node.EndpointBMC: login},
+		StateFile:   f.state, Cancel: stop, Events: progress.event, Logger: logger,
+	})
+	progress.done()
+	return f.conclude(env, end, err)
+}
+
+// pool decides how certificates are judged.
+func (f *updateFlags) pool() (*redfish.Pool, error) {
+	opts := redfish.PoolOptions{}
+	if f.ca == "" && f.tlsName != "" {
+		return nil, usagef("--tls-name needs --ca: without it no certificate is verified")
+	}
+	if f.ca != "" {
+		roots, err := readRoots(f.ca)
+		if err != nil {
+			return nil, err
+		}
+		opts.TLS.RootCAs = roots
+	}
+	return redfish.NewPool(opts), nil
+}
+
+// stopOn makes the first request to stop close stop, and the second one, or the
+// loss of the terminal, end the context.
+func stopOn(ctx context.Context, env *Env, p *progress) (stop chan struct{}, _ context.Context, release func()) {
+	ctx, cut := context.WithCancel(ctx)
+	arrived, unsubscribe := env.Signals()
+	stop, quit, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for asked := false; ; asked = true {
+			select {
+			case <-quit:
+				return
+			case s := <-arrived:
+				if !asked && s == os.Interrupt {
+					p.note("stopping at the next point at which the device can be left; once more cuts at once")
+					close(stop)
+					continue
+				}
+				p.note("cut")
+				cut()
+				return
+			}
+		}
+	}()
+	return stop, ctx, func() {
+		unsubscribe()
+		close(quit)
+		<-done
+		cut()
+	}
+}
+
+// conclude tells the outcome and turns it into the exit code.
+func (f *updateFlags) conclude(env *Env, end job.Event, err error) error {
+	switch {
+	case errors.Is(err, agent.ErrInterrupted):
+		return &exitError{ExitUnknown, fmt.Errorf("the update was interrupted and its outcome is open; the same command takes it up again from %s", f.state)}
+	case err != nil && end.Kind != job.EventFinished:
+		return &exitError{ExitUsage, err}
+	case err != nil:
+		fmt.Fprintf(env.Stderr, "rackctl: %v\n", err) // of the state file, after the end
+	}
+	result := resultOf(end)
+	if f.out.form == formJSON {
+		if err := f.out.write(env.Stdout, result); err != nil {
+			return err
+		}
+	} else {
+		result.text(env.Stdout)
+	}
+	if end.State == job.StateCompleted {
+		return nil
+	}
+	reason := fmt.Errorf("the update is %s: %s", end.State, end.Description)
+	if end.Failure != nil {
+		reason = fmt.Errorf("the update is %s: %s (%s)", end.State, end.Failure.Message, end.Failure.FailureCode)
+	}
+	return &exitError{exitOf(end), reason}
+}
+
+// openEnds are failures after which the device may still take the change, or has.
+var openEnds = []job.FailureCode{job.FailureOutcomeUnknown, job.FailureTaskLost, job.FailureTaskTimeout, job.FailurePanic}
+
+// exitOf tells an update that failed from one of which nobody knows.
+func exitOf(end job.Event) int {
+	if end.State == job.StateTerminated || end.Failure != nil && slices.Contains(openEnds, end.Failure.FailureCode) {
+		return ExitUnknown
+	}
+	return ExitFailed
+}
