@@ -118,6 +118,9 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 	if err := job.CheckCleanup(req.Cleanup); err != nil {
 		return Result{}, err
 	}
+	if req.Reserve != nil && !leaf {
+		return Result{}, errReservation
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
 	if res, found, err := a.Lookup(ctx, req.Idempotency, req.refs()); err != nil || found {

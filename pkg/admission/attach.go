@@ -43,6 +43,9 @@ func (a *Admitter) Attach(ctx context.Context, parent job.ID, req Request) (Resu
 	if len(req.Cleanup) > 0 {
 		return Result{}, errCleanupOnAttach
 	}
+	if req.Reserve != nil {
+		return Result{}, errReservation
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
 	if a.draining.Load() {

@@ -149,7 +149,7 @@ func (b *batch) queueLimit(now time.Time, parked bool) time.Duration {
 }
 
 func (b *batch) runLimit(now time.Time) time.Duration {
-	limit := b.a.opts.runLimit(b.req.Type)
+	limit := max(b.a.opts.runLimit(b.req.Type), b.req.MinRun)
 	if b.req.Deadline.IsZero() {
 		return limit
 	}
@@ -159,5 +159,5 @@ func (b *batch) runLimit(now time.Time) time.Duration {
 // lifetime is more than the time until the records of the batch are reaped.
 func (b *batch) lifetime() time.Duration {
 	o := &b.a.opts
-	return max(o.QueueDeadline, o.ParkedDeadline) + o.runLimit(b.req.Type) + o.Retention + time.Hour
+	return max(o.QueueDeadline, o.ParkedDeadline) + max(o.runLimit(b.req.Type), b.req.MinRun) + o.Retention + time.Hour
 }

@@ -72,8 +72,9 @@ func pick(waiting []*share) (group, rest []*share) {
 	messages := 0
 	for _, s := range waiting {
 		fits := messages+s.messages() <= maxTxMessages && (len(group) == 0 || !s.alone && !group[0].alone)
-		for _, index := range s.nodes {
-			fits = fits && !taken[s.ref(index)]
+		refs := s.refs()
+		for _, ref := range refs {
+			fits = fits && !taken[ref]
 		}
 		fits = fits && (s.b.key == "" || !keys[s.b.key]) && (!s.b.extends || !parents[s.b.id])
 		if !fits {
@@ -83,8 +84,8 @@ func pick(waiting []*share) (group, rest []*share) {
 		group = append(group, s)
 		messages += s.messages()
 		keys[s.b.key], parents[s.b.id] = true, true
-		for _, index := range s.nodes {
-			taken[s.ref(index)] = true
+		for _, ref := range refs {
+			taken[ref] = true
 		}
 	}
 	return group, rest
@@ -117,9 +118,7 @@ func (a *Admitter) round(group []*share, try int) (again []*share, wait time.Dur
 func (a *Admitter) attempt(ctx context.Context, group []*share) ([]*share, error) {
 	var refs []node.Ref
 	for _, s := range group {
-		for _, index := range s.nodes {
-			refs = append(refs, s.ref(index))
-		}
+		refs = append(refs, s.refs()...)
 	}
 	locks, err := a.opts.Conn.Locks(ctx, refs)
 	if err != nil {
@@ -258,8 +257,9 @@ func (a *Admitter) planAll(ctx context.Context, group []*share, locks []bus.Lock
 	open := make([]*share, 0, len(group))
 	var settled []*share
 	for _, s := range group {
-		own := locks[:len(s.nodes)]
-		locks = locks[len(s.nodes):]
+		n := len(s.nodes) + len(s.reserved())
+		own := locks[:n]
+		locks = locks[n:]
 		done, err := a.planOne(ctx, s, own, &room)
 		switch {
 		case isRefusal(err), errors.Is(err, errKeyTaken), errors.Is(err, bus.ErrMisconfigured):
@@ -328,6 +328,8 @@ func (a *Admitter) planOne(ctx context.Context, s *share, locks []bus.Lock, room
 	if s.b.closed != "" {
 		s.refuseAll(fmt.Sprintf(s.b.closed, s.b.id))
 	} else if err := s.decide(ctx, locks); err != nil {
+		return false, err
+	} else if err := s.decideReserved(ctx, locks[len(s.nodes):]); err != nil {
 		return false, err
 	}
 	if err := a.fit(ctx, s, room); err != nil {

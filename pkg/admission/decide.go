@@ -38,21 +38,16 @@ func (s *share) decide(ctx context.Context, locks []bus.Lock) error {
 // may be free at the leader.
 func (s *share) decideBusy(ctx context.Context, p *plan) error {
 	ref := s.ref(p.index)
-	lock, err := s.b.a.opts.Conn.Lock(ctx, ref)
+	lock, refusal, err := s.lookAgain(ctx, ref)
 	if err != nil {
 		return err
 	}
 	p.lock = lock
-	refusal := BusyRefusal(ref, lock, time.Now())
 	if refusal == nil {
 		return nil
 	}
-	if !refusal.Holder.IsZero() && refusal.Holder.SameFamily(s.b.id) && !s.sibling(refusal.Holder) {
-		// The node is held by this very admission: an earlier try has landed.
-		return errLanded
-	}
 	policy := s.b.a.opts.onBusy(s.b.req.Type, s.b.req.OnBusy)
-	if policy == OnBusyRefuse || refusal.Holder.IsZero() {
+	if policy == OnBusyRefuse || refusal.Holder.IsZero() || s.b.req.Nodes[p.index].Ended != nil {
 		p.refusal = refusal
 		return nil
 	}
@@ -73,6 +68,21 @@ func (s *share) decideBusy(ctx context.Context, p *plan) error {
 	}
 	p.park, p.holder = true, refusal.Holder
 	return nil
+}
+
+// lookAgain reads at the leader the lock of a node that looked busy, and returns
+// why it is, nil when it is not.
+func (s *share) lookAgain(ctx context.Context, ref node.Ref) (bus.Lock, *Refusal, error) {
+	lock, err := s.b.a.opts.Conn.Lock(ctx, ref)
+	if err != nil {
+		return lock, nil, err
+	}
+	refusal := BusyRefusal(ref, lock, time.Now())
+	if refusal != nil && !refusal.Holder.IsZero() && refusal.Holder.SameFamily(s.b.id) && !s.sibling(refusal.Holder) {
+		// The node is held by this very admission: an earlier try has landed.
+		return lock, nil, errLanded
+	}
+	return lock, refusal, nil
 }
 
 // sibling reports whether a child of the batch that the share extends is older

@@ -59,6 +59,9 @@ type Node struct {
 	// operation. Ids, type, family and times are filled in by the admission. It
 	// may be called again for another id after a lost race.
 	Command func(id job.ID) (*rackbusv1.JobCommand, error)
+	// Ended, when set, is the job's outcome, in place of a Command. A node that is
+	// busy is refused all the same, and never waited for.
+	Ended *Ended
 }
 
 // Request asks for jobs of one type.
@@ -80,6 +83,11 @@ type Request struct {
 	// once the whole job has ended; see job.CheckCleanup. Without a new job, after
 	// an error or when an earlier one is replayed, they are the caller's.
 	Cleanup []string
+	// MinRun is how long the job must be allowed to run, whatever the limit of its
+	// type; a nearer Deadline counts all the same.
+	MinRun time.Duration
+	// Reserve is for AdmitCoordinator only.
+	Reserve *Reservation
 	Nodes   []Node
 }
 

@@ -47,6 +47,10 @@ type share struct {
 	plans     []plan
 	parent    job.Record
 	parentRev bus.Revision
+	// locks are those of the reserved nodes, guard is the revision of their rack's
+	// power guard.
+	locks []bus.Lock
+	guard bus.Revision
 }
 
 // plan is what a round means to do with one node.
@@ -60,7 +64,9 @@ type plan struct {
 
 func (s *share) ref(index int) node.Ref { return s.b.req.Nodes[index].Ref }
 
-func (s *share) messages() int { return nodeMessages*len(s.nodes) + shareMessages }
+func (s *share) messages() int {
+	return nodeMessages*len(s.nodes) + shareMessages + len(s.reserved()) + 1
+}
 
 // submit queues the share and waits for its outcome.
 func (s *share) submit(ctx context.Context) error {
@@ -154,18 +160,22 @@ func (s *share) write(tx *bus.Tx) error {
 func (s *share) writeParent(tx *bus.Tx) error {
 	b := s.b
 	if b.created {
-		r, err := grow(s.parent, s.accepted(), s.last || b.extends, s.now)
+		// With jobs that have ended it could end here; that is left to the fold.
+		last := (s.last || b.extends) && !s.anyEnded()
+		r, err := grow(s.parent, s.accepted(), last, s.now)
 		if err != nil {
 			return err
 		}
+		r = s.countEnded(r)
 		tx.ReplaceRecord(&r, s.parentRev)
 	} else {
 		r := job.NewParent(job.Spec{
 			ID: b.id, Type: b.req.Type, Name: b.req.Name, RackID: b.req.RackID, CreatedAt: s.now, Visible: true,
 			Cleanup: b.req.Cleanup,
 		}, s.accepted(), s.last)
+		r = s.countEnded(r)
 		if r.State.Terminal() {
-			if b.req.NothingAdmitted != "" {
+			if b.req.NothingAdmitted != "" && s.accepted() == 0 {
 				r.Failure = job.NewFailure(job.FailureAdmissionFailed, b.req.NothingAdmitted)
 			}
 			tx.ArmTimer(bus.TimerReap, b.id, s.now.Add(b.a.opts.Retention))
@@ -223,13 +233,16 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	if p.park {
 		spec.WaitsFor = p.holder
 	}
-	r := job.NewLeaf(spec)
+	r := s.topRecord(spec)
 	if !b.leaf {
 		spec.Name = "" // the parent has it
 		if b.extends {
 			spec.CreatedAt = s.askedAt // see mine
 		}
 		r = job.NewChild(b.id, id.Index(), spec)
+	}
+	if n.Ended != nil {
+		return s.writeEnded(tx, r, n.Ended)
 	}
 	cmd, err := n.Command(id)
 	if err != nil {
@@ -249,6 +262,7 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 		lock.Queue = append(lock.Queue, id.String())
 	}
 	tx.HoldNode(n.Ref, lock, p.lock.Revision)
+	s.writeReserved(tx, id)
 	tx.CreateRecord(&r)
 	if p.park {
 		tx.ParkCommand(cmd, wait+run+commandSlack)

@@ -52,3 +52,26 @@ func TestOpenOnlyWhereSealed(t *testing.T) {
 	_, err = credentials.Open(opener, &rackbusv1.NodeTarget{NodeId: "n 1", Bmc: &rackbusv1.DeviceEndpoint{}}, node.EndpointBMC)
 	require.ErrorIs(t, err, credentials.ErrNone)
 }
+
+func TestSecretsOpenOnlyForTheirJob(t *testing.T) {
+	seed, public, err := seal.GenerateFamilyKey()
+	require.NoError(t, err)
+	sealer, err := seal.NewSealer(seal.PublicKeys{node.FamilyRack: {public}})
+	require.NoError(t, err)
+	session, err := sealer.NewSession(node.FamilyRack)
+	require.NoError(t, err)
+	opener, err := seal.NewOpener([]secret.Value{seed}, seal.OpenerOptions{})
+	require.NoError(t, err)
+
+	sealed, err := credentials.SealSecrets(session, "job-1", &rackbusv1.DownloadSecrets{AccessToken: "pl4nted"})
+	require.NoError(t, err)
+	require.NotContains(t, sealed.String(), "pl4nted")
+	var got rackbusv1.DownloadSecrets
+	require.NoError(t, credentials.OpenSecrets(opener, &rackbusv1.JobCommand{JobId: "job-1", Secrets: sealed}, &got))
+	require.Equal(t, "pl4nted", got.GetAccessToken())
+	require.ErrorIs(t, credentials.OpenSecrets(opener, &rackbusv1.JobCommand{JobId: "job-2", Secrets: sealed}, &got), seal.ErrTampered)
+	require.ErrorIs(t, credentials.OpenSecrets(opener, &rackbusv1.JobCommand{JobId: "job-1"}, &got), credentials.ErrNone)
+	none, err := seal.NewOpener(nil, seal.OpenerOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, credentials.OpenSecrets(none, &rackbusv1.JobCommand{JobId: "job-1", Secrets: sealed}, &got), seal.ErrUnknownKey)
+}

@@ -55,19 +55,13 @@ func NewParent(s Spec, total uint32, admitted bool) Record {
 	return r
 }
 
-// NewCoordinator returns the record of a queued job that drives the nodes kept
-// reserved by holds.
-func NewCoordinator(s Spec, holds []ID) Record {
+// NewCoordinator returns the record of a queued job that drives nodes of its rack.
+// The locks of the reserved nodes, by id, and with rackPower the rack's power
+// guard, are its own until it ends.
+func NewCoordinator(s Spec, reserved []string, rackPower bool) Record {
 	r := newRecord(KindCoordinator, s)
-	r.Holds = holds
+	r.Reserved, r.RackPower = reserved, rackPower
 	return r
-}
-
-// NewHold returns the record of a job that keeps a node reserved for coordinator,
-// as its index-th child (counted from 1). s.ID is not used.
-func NewHold(coordinator ID, index uint32, s Spec) Record {
-	s.ID, s.Cleanup = coordinator.Child(index), nil
-	return newRecord(KindHold, s)
 }
 
 // Park notes that the job waits for holder to release the node.

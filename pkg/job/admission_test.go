@@ -33,14 +33,11 @@ func TestNewRecords(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, testID(8), parent)
 
-	coordinator := NewCoordinator(leafSpec(), []ID{testID(3).Child(1)})
+	coordinator := NewCoordinator(leafSpec(), []string{"n2", "n3"}, true)
 	require.Equal(t, StateQueued, coordinator.State)
-	require.Equal(t, []ID{testID(3).Child(1)}, coordinator.Holds)
-
-	hold := NewHold(testID(3), 1, leafSpec())
-	require.Equal(t, StateRunning, hold.State)
-	require.Equal(t, KindHold, hold.Kind)
-	require.Equal(t, t0, hold.StartedAt)
+	require.Equal(t, KindCoordinator, coordinator.Kind)
+	require.Equal(t, []string{"n2", "n3"}, coordinator.Reserved)
+	require.True(t, coordinator.RackPower)
 
 	p := NewParent(parentSpec(), 0, false)
 	require.Equal(t, StateRunning, p.State)

@@ -44,7 +44,6 @@ func TestOnlyTopLevelJobsHaveACleanupPlan(t *testing.T) {
 	s.Cleanup = []string{"cache/a"}
 	require.Equal(t, s.Cleanup, NewLeaf(s).Cleanup)
 	require.Equal(t, s.Cleanup, NewParent(s, 2, true).Cleanup)
-	require.Equal(t, s.Cleanup, NewCoordinator(s, nil).Cleanup)
+	require.Equal(t, s.Cleanup, NewCoordinator(s, nil, false).Cleanup)
 	require.Empty(t, NewChild(testID(3), 1, s).Cleanup)
-	require.Empty(t, NewHold(testID(3), 1, s).Cleanup)
 }

@@ -70,7 +70,7 @@ func RecordToProto(r Record) *rackbusv1.JobRecord {
 		CreatedAt: timestamp(r.CreatedAt), StartedAt: timestamp(r.StartedAt), UpdatedAt: timestamp(r.UpdatedAt),
 		FinishedAt: timestamp(r.FinishedAt), Deadline: timestamp(r.Deadline), Cancel: CancelToProto(r.Cancel),
 		PublicN: r.PublicN, Visible: r.Visible, Total: r.Total, Admitted: r.Admitted, Children: r.Children,
-		Counts: CountsToProto(r.Counts), Holds: idTexts(r.Holds), WaitsFor: idText(r.WaitsFor),
+		Counts: CountsToProto(r.Counts), ReservedNodeIds: texts(r.Reserved), RackPower: r.RackPower, WaitsFor: idText(r.WaitsFor),
 		Cleanup: cleanupToProto(r.Cleanup),
 	}
 }
@@ -91,9 +91,7 @@ func RecordFromProto(m *rackbusv1.JobRecord) (Record, error) {
 		PublicN: m.GetPublicN(), Visible: m.GetVisible(), Total: m.GetTotal(), Admitted: m.GetAdmitted(),
 		Children: d.children(m.GetChildren()), Counts: countsFromProto(m.GetCounts()),
 		WaitsFor: d.optionalID(m.GetWaitsFor()), Cleanup: m.GetCleanup().GetDirectories(),
-	}
-	for _, hold := range m.GetHolds() {
-		r.Holds = append(r.Holds, d.id(hold))
+		Reserved: m.GetReservedNodeIds(), RackPower: m.GetRackPower(),
 	}
 	if !r.Exists() {
 		d.fail("state is missing")
@@ -223,11 +221,7 @@ func cleanupToProto(directories []string) *rackbusv1.JobCleanup {
 	if len(directories) == 0 {
 		return nil
 	}
-	m := &rackbusv1.JobCleanup{Directories: make([]string, len(directories))}
-	for i, d := range directories {
-		m.Directories[i] = text(d)
-	}
-	return m
+	return &rackbusv1.JobCleanup{Directories: texts(directories)}
 }
 
 // TransitionToProto returns the public form of a transition of r. The failure is
@@ -281,13 +275,14 @@ func idText(id ID) string {
 	return id.String()
 }
 
-func idTexts(ids []ID) []string {
-	if len(ids) == 0 {
+// texts repairs every text of a list.
+func texts(list []string) []string {
+	if len(list) == 0 {
 		return nil
 	}
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = id.String()
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = text(s)
 	}
 	return out
 }

@@ -74,7 +74,7 @@ func genRecord(t *rapid.T) Record {
 		CreatedAt: genInstant(t, "created"), StartedAt: genInstant(t, "begun"), UpdatedAt: genInstant(t, "updated"),
 		FinishedAt: genInstant(t, "ended"), Deadline: genInstant(t, "deadline"), Cancel: genAnyCancel(t),
 		PublicN: rapid.Uint64().Draw(t, "public"), Visible: rapid.Bool().Draw(t, "visible"),
-		Total: number("total"), Admitted: rapid.Bool().Draw(t, "admitted"),
+		RackPower: rapid.Bool().Draw(t, "rack power"), Total: number("total"), Admitted: rapid.Bool().Draw(t, "admitted"),
 		Counts: Counts{
 			Queued: number("c1"), Running: number("c2"), Completed: number("c3"), Failed: number("c4"), Cancelled: number("c5"),
 			Terminated: number("c6"), Superseded: number("c7"), TimedOut: number("c8"), AlreadyUpToDate: number("c9"),
@@ -83,8 +83,8 @@ func genRecord(t *rapid.T) Record {
 	for i := range rapid.Uint32Range(0, 9).Draw(t, "children") {
 		r.Children = r.Children.With(i+1, State(rapid.IntRange(0, int(stateCount)-1).Draw(t, "child")))
 	}
-	for range rapid.IntRange(0, 3).Draw(t, "holds") {
-		r.Holds = append(r.Holds, genID(t, "hold"))
+	for range rapid.IntRange(0, 3).Draw(t, "reserved") {
+		r.Reserved = append(r.Reserved, text("reserved node"))
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "cleanup") {
 		r.Cleanup = append(r.Cleanup, text("directory"))
@@ -145,7 +145,7 @@ func TestEveryFieldIsCarried(t *testing.T) {
 		ID: id, Kind: KindLeaf, Type: "x", Name: "x", RackID: "x", NodeID: "x", Family: "x", State: StateFailed,
 		Description: "x", Percent: 1, Failure: f, ResultJSON: "x", Stages: s, Attempt: 1, Agent: "x", Epoch: 1, EventN: 1,
 		CreatedAt: t0, StartedAt: t0, UpdatedAt: t0, FinishedAt: t0, Deadline: t0, Cancel: c, PublicN: 1, Visible: true,
-		Total: 1, Admitted: true, Children: ChildStates{4}, Counts: Counts{1, 1, 1, 1, 1, 1, 1, 1, 1}, Holds: []ID{id}, WaitsFor: id,
+		Total: 1, Admitted: true, Children: ChildStates{4}, Counts: Counts{1, 1, 1, 1, 1, 1, 1, 1, 1}, Reserved: []string{"x"}, RackPower: true, WaitsFor: id,
 		Cleanup: []string{"x"},
 	}
 	e := Event{
@@ -211,7 +211,6 @@ func TestCodecRefuses(t *testing.T) {
 		"unknown code":      func(m *rackbusv1.JobRecord) { m.Failure = &rackbusv1.JobFailure{Code: 99} },
 		"unknown cancel":    func(m *rackbusv1.JobRecord) { m.Cancel = &rackbusv1.JobCancel{Mode: 9} },
 		"unknown stage":     func(m *rackbusv1.JobRecord) { m.Stages = []*rackbusv1.JobStage{{Status: 9}} },
-		"bad hold":          func(m *rackbusv1.JobRecord) { m.Holds = []string{""} },
 		"bad waits_for":     func(m *rackbusv1.JobRecord) { m.WaitsFor = "x" },
 		"bad child state":   func(m *rackbusv1.JobRecord) { m.Children = []byte{0xb1} },
 		"too many children": func(m *rackbusv1.JobRecord) { m.Children = make([]byte, MaxChildren/2+1) },

@@ -8,44 +8,57 @@ type FailureCode string
 
 // Causes of failures.
 const (
-	FailureAgentLost             FailureCode = "AGENT_LOST"
-	FailureDeadlineExceeded      FailureCode = "DEADLINE_EXCEEDED"
-	FailureQueueDeadline         FailureCode = "QUEUE_DEADLINE"
-	FailureAbandoned             FailureCode = "ABANDONED"
-	FailureOutcomeUnknown        FailureCode = "OUTCOME_UNKNOWN"
-	FailureCommandLost           FailureCode = "COMMAND_LOST"
-	FailureBMCAuthFailed         FailureCode = "BMC_AUTH_FAILED"
-	FailureBMCUnreachable        FailureCode = "BMC_UNREACHABLE"
-	FailureBMCRefused            FailureCode = "BMC_REFUSED"
-	FailureBMCInvalidResponse    FailureCode = "BMC_INVALID_RESPONSE"
-	FailureTaskException         FailureCode = "TASK_EXCEPTION"
-	FailureTaskLost              FailureCode = "TASK_LOST"
-	FailureTaskTimeout           FailureCode = "TASK_TIMEOUT"
-	FailureUploadFailed          FailureCode = "UPLOAD_FAILED"
-	FailurePreconditionFailed    FailureCode = "PRECONDITION_FAILED"
-	FailureInvalidArgument       FailureCode = "INVALID_ARGUMENT"
-	FailureTargetNotFound        FailureCode = "TARGET_NOT_FOUND"
-	FailureWriteProtected        FailureCode = "WRITE_PROTECTED"
-	FailureBackgroundCopyPending FailureCode = "BACKGROUND_COPY_PENDING"
-	FailureUpdateAlreadyRunning  FailureCode = "UPDATE_ALREADY_RUNNING"
-	FailureActivationFailed      FailureCode = "ACTIVATION_FAILED"
-	FailureVersionMismatch       FailureCode = "VERSION_MISMATCH"
-	FailureFileNotFound          FailureCode = "FILE_NOT_FOUND"
-	FailureFileChanged           FailureCode = "FILE_CHANGED"
-	FailureCancelledByOperator   FailureCode = "CANCELLED_BY_OPERATOR"
-	FailureTerminatedByOperator  FailureCode = "TERMINATED_BY_OPERATOR"
-	FailureSuperseded            FailureCode = "SUPERSEDED"
-	FailureNodeBusy              FailureCode = "NODE_BUSY"
-	FailureCapacity              FailureCode = "CAPACITY"
-	FailureShuttingDown          FailureCode = "SHUTTING_DOWN"
-	FailureParentUnusable        FailureCode = "PARENT_UNUSABLE"
-	FailureDuplicateTarget       FailureCode = "DUPLICATE_TARGET"
-	FailureAdmissionFailed       FailureCode = "ADMISSION_FAILED"
-	FailureChildrenFailed        FailureCode = "CHILDREN_FAILED"
-	FailureChildrenStopped       FailureCode = "CHILDREN_STOPPED"
-	FailureChildrenTimedOut      FailureCode = "CHILDREN_TIMED_OUT"
-	FailurePanic                 FailureCode = "PANIC"
-	FailureInternal              FailureCode = "INTERNAL"
+	FailureAgentLost              FailureCode = "AGENT_LOST"
+	FailureDeadlineExceeded       FailureCode = "DEADLINE_EXCEEDED"
+	FailureQueueDeadline          FailureCode = "QUEUE_DEADLINE"
+	FailureAbandoned              FailureCode = "ABANDONED"
+	FailureOutcomeUnknown         FailureCode = "OUTCOME_UNKNOWN"
+	FailureCommandLost            FailureCode = "COMMAND_LOST"
+	FailureBMCAuthFailed          FailureCode = "BMC_AUTH_FAILED"
+	FailureBMCUnreachable         FailureCode = "BMC_UNREACHABLE"
+	FailureBMCRefused             FailureCode = "BMC_REFUSED"
+	FailureBMCInvalidResponse     FailureCode = "BMC_INVALID_RESPONSE"
+	FailureTaskException          FailureCode = "TASK_EXCEPTION"
+	FailureTaskLost               FailureCode = "TASK_LOST"
+	FailureTaskTimeout            FailureCode = "TASK_TIMEOUT"
+	FailureUploadFailed           FailureCode = "UPLOAD_FAILED"
+	FailurePreconditionFailed     FailureCode = "PRECONDITION_FAILED"
+	FailureInvalidArgument        FailureCode = "INVALID_ARGUMENT"
+	FailureTargetNotFound         FailureCode = "TARGET_NOT_FOUND"
+	FailureWriteProtected         FailureCode = "WRITE_PROTECTED"
+	FailureBackgroundCopyPending  FailureCode = "BACKGROUND_COPY_PENDING"
+	FailureUpdateAlreadyRunning   FailureCode = "UPDATE_ALREADY_RUNNING"
+	FailureActivationFailed       FailureCode = "ACTIVATION_FAILED"
+	FailureVersionMismatch        FailureCode = "VERSION_MISMATCH"
+	FailureFileNotFound           FailureCode = "FILE_NOT_FOUND"
+	FailureFileChanged            FailureCode = "FILE_CHANGED"
+	FailureCancelledByOperator    FailureCode = "CANCELLED_BY_OPERATOR"
+	FailureTerminatedByOperator   FailureCode = "TERMINATED_BY_OPERATOR"
+	FailureSuperseded             FailureCode = "SUPERSEDED"
+	FailureNodeBusy               FailureCode = "NODE_BUSY"
+	FailureCapacity               FailureCode = "CAPACITY"
+	FailureShuttingDown           FailureCode = "SHUTTING_DOWN"
+	FailureParentUnusable         FailureCode = "PARENT_UNUSABLE"
+	FailureDuplicateTarget        FailureCode = "DUPLICATE_TARGET"
+	FailureAdmissionFailed        FailureCode = "ADMISSION_FAILED"
+	FailureChildrenFailed         FailureCode = "CHILDREN_FAILED"
+	FailureChildrenStopped        FailureCode = "CHILDREN_STOPPED"
+	FailureChildrenTimedOut       FailureCode = "CHILDREN_TIMED_OUT"
+	FailureArtifactDownloadFailed FailureCode = "ARTIFACT_DOWNLOAD_FAILED"
+	FailurePanic                  FailureCode = "PANIC"
+	FailureInternal               FailureCode = "INTERNAL"
+	FailurePowerActionFailed      FailureCode = "POWER_ACTION_FAILED"
+	FailurePowerStateTimeout      FailureCode = "POWER_STATE_TIMEOUT"
+	FailureSwitchNotReady         FailureCode = "SWITCH_NOT_READY"
+	FailureHostAuthFailed         FailureCode = "HOST_AUTH_FAILED"
+	FailureHostUnreachable        FailureCode = "HOST_UNREACHABLE"
+	FailureHostKeyRefused         FailureCode = "HOST_KEY_REFUSED"
+	FailureIncompatibleFirmware   FailureCode = "INCOMPATIBLE_FIRMWARE"
+	FailureFlashFailed            FailureCode = "FLASH_FAILED"
+	FailureValidatorMissing       FailureCode = "VALIDATOR_MISSING"
+	FailureValidationFailed       FailureCode = "VALIDATION_FAILED"
+	FailureValidationInterrupted  FailureCode = "VALIDATION_INTERRUPTED"
+	FailureReleaseFailed          FailureCode = "RELEASE_FAILED"
 )
 
 // FailureCodeInfo explains a FailureCode.
@@ -93,8 +106,21 @@ var failureCodes = [...]FailureCodeInfo{
 	{FailureChildrenFailed, CodeOther, "children of the batch failed"},
 	{FailureChildrenStopped, CodeOther, "every child of the batch was stopped"},
 	{FailureChildrenTimedOut, CodeTimeout, "every child of the batch passed its deadline"},
+	{FailureArtifactDownloadFailed, CodeClientError, "a file of the firmware catalogue could not be downloaded"},
 	{FailurePanic, CodeInternal, "the workflow crashed"},
 	{FailureInternal, CodeInternal, "a fault inside Rackbus"},
+	{FailurePowerActionFailed, CodeOther, "a device did not take a power action"},
+	{FailurePowerStateTimeout, CodeOther, "devices did not reach a power state in time"},
+	{FailureSwitchNotReady, CodeOther, "the operating system of a switch did not answer"},
+	{FailureHostAuthFailed, CodeUnauthenticated, "the host operating system refused the credentials"},
+	{FailureHostUnreachable, CodeClientError, "the host operating system did not answer"},
+	{FailureHostKeyRefused, CodeFailedPrecondition, "the host operating system showed a key that is not trusted"},
+	{FailureIncompatibleFirmware, CodeFailedPrecondition, "there is no single image that fits a device"},
+	{FailureFlashFailed, CodeClientError, "an image could not be written to a device"},
+	{FailureValidatorMissing, CodeFailedPrecondition, "no validator is configured"},
+	{FailureValidationFailed, CodeOther, "the validator found faults or could not run"},
+	{FailureValidationInterrupted, CodeInternal, "the agent died during a validation, which was not begun again"},
+	{FailureReleaseFailed, CodeOther, "the node could not be released after a validation"},
 }
 
 // FailureCodes returns every known code with its meaning, in a fresh slice.

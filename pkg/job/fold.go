@@ -98,9 +98,6 @@ func foldQueued(r Record) (Record, Change, error) {
 
 // foldCancel keeps the firmest request, and the earliest of equally firm ones.
 func foldCancel(r Record, e *Event) (Record, Change, error) {
-	if r.Kind == KindHold {
-		return r, Change{Ignored: ReasonNotForKind}, nil // a hold ends with its coordinator
-	}
 	if !firmer(e.Cancel, r.Cancel) {
 		return r, Change{Ignored: ReasonNoChange}, nil
 	}
@@ -238,7 +235,7 @@ func outcomeFailure(e *Event, cancel *Cancel) *Failure {
 
 // initialState is the state in which a job of the kind is created.
 func initialState(k Kind) State {
-	if k == KindParent || k == KindHold {
+	if k == KindParent {
 		return StateRunning
 	}
 	return StateQueued

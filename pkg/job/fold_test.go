@@ -114,12 +114,6 @@ superseded             -terminal -terminal -terminal -terminal -terminal -termin
 timed_out              -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal
 `
 
-// holdMatrix is the same for a hold, which only its coordinator's end ends.
-const holdMatrix = `
-running                -no_change -not_for_kind running running running running -not_for_kind -not_for_kind completed failed cancelled terminated superseded timed_out
-completed              -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal -terminal
-`
-
 func TestFoldMatrix(t *testing.T) {
 	for _, m := range []struct {
 		kind  Kind
@@ -129,7 +123,6 @@ func TestFoldMatrix(t *testing.T) {
 		{KindLeaf, leafMatrix, int(stateCount)},
 		{KindCoordinator, leafMatrix, int(stateCount)},
 		{KindParent, parentMatrix, int(stateCount) - 1},
-		{KindHold, holdMatrix, 2},
 	} {
 		rows := strings.Split(strings.TrimSpace(m.table), "\n")
 		require.Len(t, rows, m.rows)

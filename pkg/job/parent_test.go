@@ -250,7 +250,7 @@ func TestAdmit(t *testing.T) {
 }
 
 func TestChildrenOfACoordinatorDoNotDecideItsState(t *testing.T) {
-	r := NewCoordinator(leafSpec(), []ID{testID(3).Child(1)})
+	r := NewCoordinator(leafSpec(), nil, false)
 	r, c := ApplyChild(r, child(1, StateFailed, ""), at(1))
 	require.True(t, c.Applied())
 	require.Equal(t, StateQueued, r.State)

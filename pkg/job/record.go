@@ -14,15 +14,13 @@ const (
 	KindLeaf
 	// KindParent sums up its children and works on nothing itself.
 	KindParent
-	// KindCoordinator drives the nodes of a rack through jobs that hold them.
+	// KindCoordinator drives nodes of a rack, which are reserved for it.
 	KindCoordinator
-	// KindHold keeps a node reserved for a coordinator.
-	KindHold
 
 	kindCount
 )
 
-var kindNames = [kindCount]string{"unspecified", "leaf", "parent", "coordinator", "hold"}
+var kindNames = [kindCount]string{"unspecified", "leaf", "parent", "coordinator"}
 
 // String returns the name of the kind.
 func (k Kind) String() string {
@@ -180,8 +178,11 @@ type Record struct {
 	Admitted bool
 	Children ChildStates
 	Counts   Counts
-	// Holds are the jobs that keep nodes reserved for a coordinator.
-	Holds []ID
+	// Reserved are the ids of further nodes in RackID whose locks a coordinator
+	// holds until it ends.
+	Reserved []string
+	// RackPower says that a coordinator has the power guard of RackID until it ends.
+	RackPower bool
 	// WaitsFor is the job that holds the node while this one is parked.
 	WaitsFor ID
 	// Cleanup are the directories to remove once a top-level job has ended; see

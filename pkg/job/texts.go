@@ -14,13 +14,9 @@ const AbandonedMessage = "job task exited before recording a terminal state"
 // AbandonedDescription is the state description that goes with AbandonedMessage.
 const AbandonedDescription = "Abandoned"
 
-// HoldReleasedDescription is the state description of a hold whose coordinator ended.
-const HoldReleasedDescription = "Reservation ended with its coordinator"
-
 const (
 	textQueued          = "Queued"
 	textRunning         = "Running"
-	textReserved        = "Reserved for a coordinator"
 	textNothingAdmitted = "none of the selected nodes could be given a job"
 )
 
@@ -41,8 +37,6 @@ func initialText(k Kind, t Type) string {
 	switch k {
 	case KindParent:
 		return batchText(Counts{}, 0, false, t.Wording())
-	case KindHold:
-		return textReserved
 	default:
 		return textQueued
 	}
@@ -132,6 +126,11 @@ func BusyText(rackID, nodeID string, holder ID) string {
 // look for "already in progress".
 func BusyOperationText(rackID, nodeID, operation string) string {
 	return fmt.Sprintf("node %s in rack %s: %s is already in progress", nodeID, rackID, operation)
+}
+
+// RackBusyText refuses a job because the power of its rack is being changed.
+func RackBusyText(rackID string) string {
+	return fmt.Sprintf("rack %s is busy with another power operation", rackID)
 }
 
 // QueueFullText refuses a node behind whose holder enough jobs wait. Clients look

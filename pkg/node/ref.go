@@ -23,7 +23,19 @@ const (
 	FamilyPowerShelf Family = "powershelf"
 )
 
-// Families returns all families in a fixed order.
+// FamilyRack is the family of the jobs that drive a whole rack or none of its
+// nodes: coordinators and downloads. The jobs service works on them; it opens
+// secrets of their requests, and never the credentials of a node.
+const FamilyRack Family = "rack"
+
+// KeyFamilies returns every family that has key pairs of its own: those of
+// hardware agents, and FamilyRack.
+func KeyFamilies() []Family { return append(Families(), FamilyRack) }
+
+// HasKeys reports whether f is one of KeyFamilies.
+func (f Family) HasKeys() bool { return f.Valid() || f == FamilyRack }
+
+// Families returns all families of hardware agents in a fixed order.
 func Families() []Family {
 	return []Family{FamilyCompute, FamilySwitch, FamilyPowerShelf}
 }

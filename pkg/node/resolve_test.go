@@ -49,7 +49,13 @@ func TestTypeTable(t *testing.T) {
 	require.False(t, ok)
 	_, ok = node.ByID("toaster")
 	require.False(t, ok)
-	require.False(t, node.Family("rack").Valid())
+	require.False(t, node.FamilyRack.Valid(), "no hardware agent")
+	require.True(t, node.FamilyRack.HasKeys())
+	for _, f := range node.KeyFamilies() {
+		require.True(t, f.HasKeys())
+	}
+	require.NotContains(t, node.Families(), node.FamilyRack)
+	require.False(t, node.Family("x").HasKeys())
 	require.Empty(t, node.RackType("NVL_X").Model())
 }
 

@@ -49,7 +49,7 @@ func publicPath(dir string, f node.Family) string {
 func WriteKeys(dir string, families []node.Family) error {
 	paths := []string{filepath.Join(dir, atRestName)}
 	for _, f := range families {
-		if !f.Valid() {
+		if !f.HasKeys() {
 			return fmt.Errorf("%w: unknown family %q", ErrInvalidKey, f)
 		}
 		paths = append(paths, seedPath(dir, f), publicPath(dir, f))
@@ -75,6 +75,52 @@ func WriteKeys(dir string, families []node.Family) error {
 		return fmt.Errorf("draw at-rest key: %w", err)
 	}
 	return writeFile(filepath.Join(dir, atRestName), []byte(hex.EncodeToString(raw)+"\n"), modeSecret)
+}
+
+// AddFamilies makes a key pair for each of the families of which dir has none,
+// and touches no other file. A seed whose public key is missing, as an
+// interrupted call leaves it, gets that. It returns the families it made keys of.
+func AddFamilies(dir string, families []node.Family) ([]node.Family, error) {
+	var added []node.Family
+	for _, f := range families {
+		if !f.HasKeys() {
+			return added, fmt.Errorf("%w: unknown family %q", ErrInvalidKey, f)
+		}
+		if _, err := os.Lstat(publicPath(dir, f)); err == nil {
+			continue // its seed may lie with the agents only
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return added, fmt.Errorf("look for key file: %w", err)
+		}
+		seeds, err := LoadSeeds(dir, f)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = prependKey(dir, f, nil, nil)
+		case err == nil:
+			err = writePublic(dir, f, seeds)
+		}
+		if err != nil {
+			return added, err
+		}
+		added = append(added, f)
+	}
+	return added, nil
+}
+
+// writePublic writes the public keys of a family's seeds.
+func writePublic(dir string, f node.Family, seeds []secret.Value) error {
+	var lines bytes.Buffer
+	for _, seed := range seeds {
+		pair, err := nkeys.FromCurveSeed(seed.Bytes())
+		if err != nil {
+			return fmt.Errorf("%w: seed of family %s: %w", ErrInvalidKey, f, err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return fmt.Errorf("derive public key of family %s: %w", f, err)
+		}
+		lines.WriteString(public + "\n")
+	}
+	return writeFile(publicPath(dir, f), lines.Bytes(), modePublic)
 }
 
 // AddKey rotates a family: a new pair is put in front of the ones in dir, which
@@ -151,7 +197,7 @@ func LoadSeeds(dir string, f node.Family) ([]secret.Value, error) {
 // No file at all is an error.
 func LoadPublic(dir string) (PublicKeys, error) {
 	keys := make(PublicKeys)
-	for _, f := range node.Families() {
+	for _, f := range node.KeyFamilies() {
 		list, err := loadPublicKeys(dir, f)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -55,6 +55,62 @@ func TestKeyFiles(t *testing.T) {
 	require.Empty(t, leftovers)
 }
 
+// TestAddFamilies brings a directory of an earlier version up to date.
+func TestAddFamilies(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, seal.WriteKeys(dir, node.Families()))
+	require.ErrorIs(t, seal.WriteKeys(dir, node.KeyFamilies()), seal.ErrKeysExist)
+	before := filesOf(t, dir)
+	added, err := seal.AddFamilies(dir, node.KeyFamilies())
+	require.NoError(t, err)
+	require.Equal(t, []node.Family{node.FamilyRack}, added)
+	after := filesOf(t, dir)
+	require.Len(t, after, len(before)+2)
+	for name, content := range before {
+		require.Equal(t, content, after[name], name)
+	}
+	publics, err := seal.LoadPublic(dir)
+	require.NoError(t, err)
+	seeds, err := seal.LoadSeeds(dir, node.FamilyRack)
+	require.NoError(t, err)
+	opener := newOpener(t, seeds...)
+	require.True(t, opener.Holds(publics[node.FamilyRack][0]))
+	for _, f := range node.Families() {
+		require.False(t, opener.Holds(publics[f][0]), "the family rack opens nothing of %s", f)
+	}
+
+	added, err = seal.AddFamilies(dir, node.KeyFamilies())
+	require.NoError(t, err)
+	require.Empty(t, added)
+	// An API host has public keys only, and an interrupted call leaves a seed only.
+	require.NoError(t, os.Remove(filepath.Join(dir, "families", "compute.seed")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "families", "rack.pub")))
+	added, err = seal.AddFamilies(dir, node.KeyFamilies())
+	require.NoError(t, err)
+	require.Equal(t, []node.Family{node.FamilyRack}, added)
+	again, err := seal.LoadPublic(dir)
+	require.NoError(t, err)
+	require.Equal(t, publics, again)
+	require.NoFileExists(t, filepath.Join(dir, "families", "compute.seed"))
+	_, err = seal.AddFamilies(dir, []node.Family{"../x"})
+	require.ErrorIs(t, err, seal.ErrInvalidKey)
+}
+
+// filesOf reads every file of a key directory.
+func filesOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		out[path] = string(data)
+		return err
+	}))
+	return out
+}
+
 func TestAddKeyKeepsOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, seal.WriteKeys(dir, []node.Family{node.FamilyCompute}))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +22,7 @@ import (
 // chaosRun is what one family of the chaos test is about.
 type chaosRun struct {
 	foldtest.Family
-	// behind is a job that is parked behind the first node of the family.
+	// behind is a job that is parked behind the last node of the family.
 	behind job.ID
 }
 
@@ -80,10 +81,10 @@ func TestChaos(t *testing.T) {
 	requireOrdered(t, r.publicEvents())
 }
 
-// node is the first node of the family.
+// node is the last node of the family.
 func (c *chaosRun) node() node.Ref {
-	last := c.Records[len(c.Records)-1]
-	return node.Ref{RackID: last.RackID, NodeID: last.NodeID}
+	nodes := foldtest.Nodes(&c.Records[len(c.Records)-1])
+	return nodes[len(nodes)-1]
 }
 
 // admitRecords admits a family in one transaction.
@@ -168,11 +169,14 @@ func (r *rig) checkNodes(c *chaosRun) int {
 	r.t.Helper()
 	for i := range c.Records {
 		rec := c.Records[i]
-		at := node.Ref{RackID: rec.RackID, NodeID: rec.NodeID}
-		if rec.NodeID == "" || at == c.node() && !c.behind.IsZero() {
-			continue
+		for _, at := range foldtest.Nodes(&rec) {
+			if at != c.node() || c.behind.IsZero() {
+				require.Empty(r.t, r.lock(at).GetJobId(), at)
+			}
 		}
-		require.Empty(r.t, r.lock(at).GetJobId())
+		guard, err := r.conn.RackGuard(r.t.Context(), rec.RackID)
+		require.NoError(r.t, err)
+		require.True(r.t, guard.Free(time.Now()), "no power guard outlives its job")
 	}
 	if c.behind.IsZero() {
 		return 0

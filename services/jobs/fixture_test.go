@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -26,7 +27,16 @@ import (
 	"github.com/rackbus/rackbus/services/jobs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for leases and timers, hardly ever for a processor.
+const sideBySide = "5"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is for things that happen on one server.
 const patience = 20 * time.Second
@@ -42,6 +52,8 @@ type rig struct {
 	log  *slog.Logger
 	// patience bounds every wait for something that must happen.
 	patience time.Duration
+	// timing of every connection.
+	timing bus.Timing
 }
 
 // quick are leases short enough for tests.
@@ -55,15 +67,37 @@ func quick() bus.Timing {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
+	return newRigTimed(t, quick())
+}
+
+func newRigTimed(t testing.TB, timing bus.Timing) *rig {
+	t.Helper()
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: storeDir(t), Host: "127.0.0.1", Port: -1})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	return newRigOn(t, b.URL())
+	return newRigWith(t, timing, b.URL())
+}
+
+// storeDir is in memory where there is such a file system: the broker syncs every
+// write, and these tests do not cut its power.
+func storeDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "rackbus-test-") //nolint:usetesting // in memory
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 func newRigOn(t testing.TB, urls ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, urls: urls, log: slog.New(slog.DiscardHandler), patience: patience}
+	return newRigWith(t, quick(), urls...)
+}
+
+func newRigWith(t testing.TB, timing bus.Timing, urls ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, urls: urls, timing: timing, log: slog.New(slog.DiscardHandler), patience: patience}
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -79,7 +113,7 @@ func newRigOn(t testing.TB, urls ...string) *rig {
 func (r *rig) connect(role string) *bus.Conn {
 	r.t.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: r.urls, Name: role, Role: role, Replicas: len(r.urls), Timing: quick(), Logger: r.log,
+		URLs: r.urls, Name: role, Role: role, Replicas: len(r.urls), Timing: r.timing, Logger: r.log,
 	})
 	require.NoError(r.t, err)
 	r.t.Cleanup(c.Close)
@@ -237,6 +271,12 @@ func (a admission) leaf(at node.Ref) job.ID {
 func (a admission) node(tx *bus.Tx, rec *job.Record, deadline time.Time) {
 	at := node.Ref{RackID: rec.RackID, NodeID: rec.NodeID}
 	tx.HoldNode(at, held(rec), a.r.lock(at).Revision)
+	for _, id := range rec.Reserved {
+		tx.HoldNode(node.Ref{RackID: rec.RackID, NodeID: id}, held(rec), bus.Absent)
+	}
+	if rec.RackPower {
+		tx.HoldRack(rec.RackID, &rackbusv1.RackPower{V: 1, Holder: rec.ID.String(), Operation: "cold reboot"}, bus.Absent)
+	}
 	tx.CreateRecord(rec)
 	tx.PutCommand(command(rec), 24*time.Hour)
 	tx.ArmTimer(bus.TimerDeadline, rec.ID, deadline)

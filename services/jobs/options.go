@@ -12,6 +12,9 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
+	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/services/jobs/internal/coldreboot"
 	"github.com/rackbus/rackbus/services/jobs/internal/timers"
 )
 
@@ -25,6 +28,9 @@ const commandMargin = time.Hour
 // Limits say how long whom to wait for when a job has to end; see
 // DefaultLimits.
 type Limits = timers.Limits
+
+// ColdRebootTiming are the waits of cold reboots.
+type ColdRebootTiming = coldreboot.Timing
 
 // DefaultLimits returns the limits of an installation.
 func DefaultLimits() Limits { return timers.DefaultLimits() }
@@ -41,8 +47,26 @@ type Options struct {
 	// FirmwareDir is the directory below which ended jobs have directories
 	// removed. Replicas must share it. While it is empty, nothing is removed.
 	FirmwareDir string
+	// Artifacts says from where firmware objects may be downloaded, and how. The
+	// zero policy allows nothing.
+	Artifacts artifact.Options
+	// ArtifactsInStore keeps downloaded files in the object store of the bus in
+	// place of FirmwareDir, which then need not be shared.
+	ArtifactsInStore bool
 	// Limits of ending jobs; default DefaultLimits.
 	Limits Limits
+
+	// Opener opens the secrets of requests that this service itself works on; it
+	// has the keys of the family "rack". Without it such requests fail.
+	Opener *seal.Opener
+	// ColdReboot are the waits of cold reboots; zero fields take their defaults.
+	ColdReboot ColdRebootTiming
+	// DrainTimeout bounds the end of jobs that this service works on when it
+	// stops; zero takes the default of agents.
+	DrainTimeout time.Duration
+	// ProgressInterval is the least pause between progress reports of one such
+	// job; zero takes the default of agents.
+	ProgressInterval time.Duration
 
 	// CommitInterval is how long the first change of a fold commit waits for
 	// others; default 50 ms.

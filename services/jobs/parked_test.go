@@ -11,6 +11,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
 func TestParkedJobsFollowInTheirOrder(t *testing.T) {
@@ -84,51 +85,71 @@ func TestLostParkedCommandFailsItsJob(t *testing.T) {
 	r.finished(holder, 1, job.StateCompleted)
 	rec := r.awaitState(lost, job.StateFailed)
 	require.Equal(t, job.FailureCommandLost, rec.Failure.FailureCode)
+	r.awaitState(holder, job.StateCompleted) // of another partition, whose commit may come later
 	l := r.lock(at)
 	require.Equal(t, next.String(), l.GetJobId())
 	require.Empty(t, l.GetQueue())
 }
 
-// TestCoordinatorReleasesItsHolds admits a cold reboot by hand: a coordinator
-// and one hold per node, which end with it.
-func TestCoordinatorReleasesItsHolds(t *testing.T) {
+// TestCoordinatorReleasesWhatItReserved lets coordinators end in every way. What
+// they kept from others is free in the commit in which they read terminal.
+func TestCoordinatorReleasesWhatItReserved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.start(hasty)
-	id, own := newID(t), node.Ref{RackID: "r", NodeID: "r:cold-reboot"}
-	const n = 30
-	r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
-		deadline := time.Now().Add(time.Hour)
-		tx.SetCapacity(records+n+1, rev)
-		var holds []job.ID
-		for i := uint32(1); i <= n; i++ {
-			s := spec(job.ID{}, ref("r", int(i)), deadline)
-			s.Type, s.Visible = job.TypeColdRebootSequence, false
-			rec := job.NewHold(id, i, s)
-			holds = append(holds, rec.ID)
-			tx.HoldNode(ref("r", int(i)), held(&rec), bus.Absent)
-			tx.CreateRecord(&rec)
-		}
-		s := spec(id, own, deadline)
-		s.Type, s.Family = job.TypeColdRebootSequence, "rack"
-		rec := job.NewCoordinator(s, holds)
-		tx.HoldNode(own, held(&rec), bus.Absent)
-		tx.CreateRecord(&rec)
-		tx.PutCommand(command(&rec), time.Hour)
-	})
-	waiting := r.admission().park(ref("r", 3), true)
-	r.started(id, 1)
-	r.awaitState(id, job.StateRunning)
-	r.finished(id, 1, job.StateFailed)
-	r.awaitState(id, job.StateFailed)
-	for i := uint32(1); i <= n; i++ {
-		rec := r.record(id.Child(i))
-		require.Equal(t, job.StateCompleted, rec.State, "in the same commit")
-		require.Equal(t, job.HoldReleasedDescription, rec.Description)
-		if i != 3 {
-			r.requireFree(ref("r", int(i)), rec.ID)
-		}
+	for name, end := range map[string]struct {
+		state job.State
+		queue time.Duration
+		do    func(r *rig, id job.ID)
+	}{
+		"completed": {job.StateCompleted, time.Hour, func(r *rig, id job.ID) { r.finished(id, 1, job.StateCompleted) }},
+		"failed":    {job.StateFailed, time.Hour, func(r *rig, id job.ID) { r.finished(id, 1, job.StateFailed) }},
+		"cancelled before it started": {job.StateCancelled, time.Hour, func(r *rig, id job.ID) {
+			r.requestCancel(id, job.CancelGraceful)
+		}},
+		"terminated without an owner": {job.StateTerminated, time.Hour, func(r *rig, id job.ID) {
+			r.claim(id, "dead")
+			r.requestCancel(id, job.CancelTerminate)
+		}},
+		"past its queue deadline with nobody alive": {job.StateFailed, 300 * time.Millisecond, func(*rig, job.ID) {}},
+		"past its run deadline with a dead owner": {job.StateTimedOut, 300 * time.Millisecond, func(r *rig, id job.ID) {
+			r.claim(id, "dead")
+		}},
+		"owner fenced": {job.StateTerminated, time.Hour, func(r *rig, id job.ID) {
+			r.claim(id, r.session().ID())
+			r.requestCancel(id, job.CancelTerminate)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.start(hasty)
+			const n = 20
+			reserved := make([]string, n)
+			for i := range reserved {
+				reserved[i] = ref("r", i+1).NodeID
+			}
+			own := node.Ref{RackID: "r", NodeID: "r:cold-reboot"}
+			a := r.admission()
+			rec := job.NewCoordinator(spec(newID(t), own, time.Now().Add(end.queue)), reserved, true)
+			r.commit(func(tx *bus.Tx, records int64, rev bus.Revision) {
+				tx.SetCapacity(records+1, rev)
+				a.node(tx, &rec, rec.Deadline)
+			})
+			waiting := a.park(ref("r", 3), true)
+			end.do(r, rec.ID)
+			r.awaitState(rec.ID, end.state)
+			for i := range n {
+				if i+1 != 3 {
+					r.requireFree(ref("r", i+1), rec.ID)
+				}
+			}
+			require.Equal(t, waiting.String(), r.lock(ref("r", 3)).GetJobId(), "who waits follows")
+			r.requireFree(own, rec.ID)
+			guard, err := r.conn.TakeRackPower(t.Context(), "r", &rackbusv1.RackPower{V: 1, Holder: "x"}, time.Minute)
+			require.NoError(t, err, "the power guard is free in the same commit")
+			require.NoError(t, r.conn.ReleaseRackPower(t.Context(), guard))
+			tracked, _, err := r.conn.Capacity(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 2, tracked, "a coordinator counts once, whatever it reserves")
+		})
 	}
-	require.Equal(t, waiting.String(), r.lock(ref("r", 3)).GetJobId())
-	r.requireFree(own, id)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/services/jobs/internal/observe"
 	"github.com/rackbus/rackbus/services/jobs/internal/share"
 	"github.com/rackbus/rackbus/services/jobs/internal/timers"
@@ -20,6 +21,9 @@ type Service struct {
 	log     *slog.Logger
 	metrics *observe.Metrics
 	share   *share.Share
+	catalog catalog.Store
+	// downloads is nil without a firmware directory.
+	downloads *downloads
 }
 
 // New returns a service that does nothing until Run. Errors wrap
@@ -33,7 +37,11 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	return &Service{o: o, log: o.Logger, metrics: metrics, share: share.New(bus.Partitions)}, nil
+	store := catalog.NewBus(o.Conn, o.Logger)
+	return &Service{
+		o: o, log: o.Logger, metrics: metrics, share: share.New(bus.Partitions),
+		catalog: store, downloads: newDownloads(&o, store),
+	}, nil
 }
 
 // Run prepares the bus and works until ctx ends; it then hands its partitions
@@ -46,18 +54,31 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("provision bus: %w", err)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { s.balance(ctx) })
 	for p := range bus.Partitions {
 		wg.Go(func() { s.lead(ctx, p) })
 	}
 	handler := &timers.Handler{
-		Conn: s.o.Conn, Limits: s.o.Limits, FirmwareDir: s.o.FirmwareDir, Retention: s.o.Retention,
+		Conn: s.o.Conn, Limits: s.o.Limits, FirmwareDir: s.o.FirmwareDir, Caches: s.catalog, Retention: s.o.Retention,
 		Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
 	}
 	wg.Go(func() { handler.Run(ctx) })
+	if s.downloads != nil {
+		defer s.downloads.fetcher.Close()
+		wg.Go(func() { s.downloads.workflow.Housekeep(ctx) })
+	}
+	var err error
+	wg.Go(func() {
+		// Without it the rest would go on, and its jobs wait for ever.
+		if err = s.coordinate(ctx); err != nil {
+			stop()
+		}
+	})
 	wg.Wait()
-	return nil
+	return err
 }
 
 // Active returns the partitions this replica is active for, in order.

@@ -18,28 +18,41 @@ const tlsDir = "tls"
 
 // InitKeys makes everything secret that an installation needs below dir: a key
 // pair for each family of agents, the key of the broker's store, and a test CA
-// with a certificate for every role. Keys that exist are kept: it wraps
-// seal.ErrKeysExist or certs.ErrExists then.
-func InitKeys(dir string, hosts []string) error {
-	if err := seal.WriteKeys(dir, node.Families()); err != nil {
-		return fmt.Errorf("make family keys: %w", err)
+// with a certificate for every role. Keys that exist are kept. In a directory of
+// an earlier version only the families that it lacks get keys, which are returned;
+// when there are none, the error wraps seal.ErrKeysExist or certs.ErrExists.
+func InitKeys(dir string, hosts []string) (added []node.Family, err error) {
+	err = seal.WriteKeys(dir, node.KeyFamilies())
+	if errors.Is(err, seal.ErrKeysExist) {
+		added, aerr := seal.AddFamilies(dir, node.KeyFamilies())
+		if aerr != nil || len(added) > 0 {
+			return added, aerr
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make family keys: %w", err)
 	}
 	if err := certs.InitCA(filepath.Join(dir, tlsDir), hosts); err != nil {
-		return fmt.Errorf("make certificates: %w", err)
+		return nil, fmt.Errorf("make certificates: %w", err)
 	}
-	return nil
+	return nil, nil
 }
 
-// ensureKeys makes the keys at the first start.
+// ensureKeys makes the keys at the first start, and those of families that an
+// earlier version did not have.
 func ensureKeys(cfg *config.Config) error {
 	dir := cfg.KeyDir()
-	if err := seal.WriteKeys(dir, node.Families()); err != nil && !errors.Is(err, seal.ErrKeysExist) {
+	err := seal.WriteKeys(dir, node.KeyFamilies())
+	if errors.Is(err, seal.ErrKeysExist) {
+		_, err = seal.AddFamilies(dir, node.KeyFamilies())
+	}
+	if err != nil {
 		return fmt.Errorf("make family keys: %w", err)
 	}
 	if cfg.Plaintext() {
 		return nil
 	}
-	err := certs.InitCA(filepath.Join(dir, tlsDir), nil)
+	err = certs.InitCA(filepath.Join(dir, tlsDir), nil)
 	if err != nil && !errors.Is(err, certs.ErrExists) {
 		return fmt.Errorf("make certificates: %w", err)
 	}

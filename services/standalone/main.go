@@ -20,6 +20,7 @@ const usage = `rackbus: the control plane for NVLink racks
 Usage:
   rackbus serve [flags]                      run everything in one process
   rackbus keys init --out DIR [--host NAME]  make key pairs, the key of the store, and a test CA
+  rackbus keys seal --keys DIR --in FILE     seal the environment of the validator for the compute agents
   rackbus version                            print the version
 
 rackbus serve --help lists its flags.
@@ -35,6 +36,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return process.Main(Program(), args[1:], stdout, stderr)
 	case command == "keys init":
 		return keysInit(args[2:], stdout, stderr)
+	case command == "keys seal":
+		return keysSeal(args[2:], stdout, stderr)
 	case args[0] == "keys" && len(args) == 2 && (args[1] == "--help" || args[1] == "-h"):
 		return keysInit(args[1:], stdout, stderr)
 	case args[0] == "version", args[0] == "--version":
@@ -67,13 +70,18 @@ func keysInit(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rackbus keys init: --out DIR is needed, and nothing else but --host")
 		return process.ExitUsage
 	}
-	switch err := InitKeys(*out, hosts); {
+	added, err := InitKeys(*out, hosts)
+	switch {
 	case errors.Is(err, seal.ErrKeysExist), errors.Is(err, certs.ErrExists):
 		fmt.Fprintf(stderr, "rackbus keys init: %v; nothing was replaced, choose an empty directory\n", err)
 		return process.ExitFault
 	case err != nil:
 		fmt.Fprintf(stderr, "rackbus keys init: %v\n", err)
 		return process.ExitFault
+	}
+	if len(added) > 0 {
+		fmt.Fprintf(stdout, "Keys added in %s for the families it lacked: %v. Nothing else was changed.\n", *out, added)
+		return process.ExitOK
 	}
 	fmt.Fprintf(stdout, "Keys made in %s. Keep at-rest.key and families/*.seed secret, and back them up:\n"+
 		"without them stored data and credentials cannot be read again.\n", *out)

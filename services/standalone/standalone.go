@@ -24,6 +24,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfishagent"
 	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/services/api"
+	computeagent "github.com/rackbus/rackbus/services/compute-agent"
 	"github.com/rackbus/rackbus/services/jobs"
 )
 
@@ -99,7 +100,7 @@ func Run(ctx context.Context, env *process.Env) error {
 	return runTogether(ctx, env, server, []service{
 		{"jobs", "jobs", func(ctx context.Context, conn *bus.Conn) error { return jobs.RunOn(ctx, env, conn) }},
 		{"api", "api", func(ctx context.Context, conn *bus.Conn) error { return api.RunOn(ctx, env, conn) }},
-		agentService(env, node.FamilyCompute),
+		{"compute-agent", "agent-compute", func(ctx context.Context, conn *bus.Conn) error { return computeagent.RunOn(ctx, env, conn) }},
 		agentService(env, node.FamilyPowerShelf),
 	})
 }

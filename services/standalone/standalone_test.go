@@ -143,8 +143,13 @@ func TestServeKeepsItsStateAcrossRestarts(t *testing.T) {
 	seeds, err := os.ReadFile(filepath.Join(dir, "keys", "families", "compute.seed"))
 	require.NoError(t, err)
 	first.stop()
+	// As an earlier version left it.
+	for _, file := range []string{"rack.seed", "rack.pub"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, "keys", "families", file)))
+	}
 
 	second := start(t, dir)
+	require.FileExists(t, filepath.Join(dir, "keys", "families", "rack.seed"))
 	nodes, err := second.client(t).ListNodeInventory(t.Context(), &rackmanager.ListNodeInventoryRequest{})
 	require.NoError(t, err)
 	require.Len(t, nodes.GetNodes(), 1)
@@ -207,8 +212,15 @@ func TestCommandLine(t *testing.T) {
 		{"keys without directory", []string{"keys", "init"}, process.ExitUsage, "--out DIR"},
 		{"keys", []string{"keys", "init", "--out", keys}, process.ExitOK, "Keys made"},
 		{"keys again", []string{"keys", "init", "--out", keys}, process.ExitFault, "nothing was replaced"},
+		{"keys of an earlier version", []string{"keys", "init", "--out", keys}, process.ExitOK, "families it lacked: [rack]"},
+		{"keys brought up to date", []string{"keys", "init", "--out", keys}, process.ExitFault, "nothing was replaced"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name == "keys of an earlier version" {
+				for _, file := range []string{"rack.seed", "rack.pub"} {
+					require.NoError(t, os.Remove(filepath.Join(keys, "families", file)))
+				}
+			}
 			var out strings.Builder
 			require.Equal(t, c.exit, standalone.Main(c.args, &out, &out), out.String())
 			require.Contains(t, out.String(), c.says)

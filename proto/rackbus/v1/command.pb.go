@@ -771,8 +771,10 @@ func (x *ArtifactDownload) GetCache() string {
 
 // DownloadSecrets is the plain content of an ArtifactDownload's secrets.
 type DownloadSecrets struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AccessToken   string                 `protobuf:"bytes,1,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	AccessToken string                 `protobuf:"bytes,1,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`
+	// Locations that carry user info or a query, whole, by the artifact's path.
+	Locations     map[string]string `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +814,13 @@ func (x *DownloadSecrets) GetAccessToken() string {
 		return x.AccessToken
 	}
 	return ""
+}
+
+func (x *DownloadSecrets) GetLocations() map[string]string {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
 }
 
 // ColdReboot takes a whole rack down and up again.
@@ -1094,9 +1103,13 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x05cache\x18\x01 \x01(\tR\x05cache\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"(\n" +
 	"\x10ArtifactDownload\x12\x14\n" +
-	"\x05cache\x18\x01 \x01(\tR\x05cache\"4\n" +
+	"\x05cache\x18\x01 \x01(\tR\x05cache\"\xbc\x01\n" +
 	"\x0fDownloadSecrets\x12!\n" +
-	"\faccess_token\x18\x01 \x01(\tR\vaccessToken\"\x88\x01\n" +
+	"\faccess_token\x18\x01 \x01(\tR\vaccessToken\x12H\n" +
+	"\tlocations\x18\x02 \x03(\v2*.rackbus.v1.DownloadSecrets.LocationsEntryR\tlocations\x1a<\n" +
+	"\x0eLocationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
 	"\n" +
 	"ColdReboot\x12,\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x16.rackbus.v1.NodeTargetR\x05nodes\x124\n" +
@@ -1128,7 +1141,7 @@ func file_rackbus_v1_command_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_command_proto_rawDescData
 }
 
-var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_rackbus_v1_command_proto_goTypes = []any{
 	(*Sealed)(nil),                // 0: rackbus.v1.Sealed
 	(*DeviceCredentials)(nil),     // 1: rackbus.v1.DeviceCredentials
@@ -1143,14 +1156,15 @@ var file_rackbus_v1_command_proto_goTypes = []any{
 	(*ColdReboot)(nil),            // 10: rackbus.v1.ColdReboot
 	(*ColdRebootTiming)(nil),      // 11: rackbus.v1.ColdRebootTiming
 	(*SystemValidation)(nil),      // 12: rackbus.v1.SystemValidation
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	nil,                           // 13: rackbus.v1.DownloadSecrets.LocationsEntry
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_rackbus_v1_command_proto_depIdxs = []int32{
 	0,  // 0: rackbus.v1.DeviceEndpoint.credentials:type_name -> rackbus.v1.Sealed
 	2,  // 1: rackbus.v1.NodeTarget.bmc:type_name -> rackbus.v1.DeviceEndpoint
 	2,  // 2: rackbus.v1.NodeTarget.host:type_name -> rackbus.v1.DeviceEndpoint
 	3,  // 3: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
-	13, // 4: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
+	14, // 4: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
 	10, // 6: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
 	8,  // 7: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
@@ -1158,13 +1172,14 @@ var file_rackbus_v1_command_proto_depIdxs = []int32{
 	0,  // 9: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
 	6,  // 10: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
 	7,  // 11: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
-	3,  // 12: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
-	11, // 13: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	13, // 12: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
+	3,  // 13: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	11, // 14: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }
@@ -1184,7 +1199,7 @@ func file_rackbus_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_command_proto_rawDesc), len(file_rackbus_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -227,9 +227,11 @@ type ArtifactRecord struct {
 	WantSha256 []byte `protobuf:"bytes,11,opt,name=want_sha256,json=wantSha256,proto3" json:"want_sha256,omitempty"`
 	Sha256     []byte `protobuf:"bytes,12,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Why it failed.
-	Failure       string                 `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
-	Attempts      uint32                 `protobuf:"varint,14,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Failure   string                 `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
+	Attempts  uint32                 `protobuf:"varint,14,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// The cache is that of an inline apply and goes with it.
+	Ephemeral     bool `protobuf:"varint,16,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +371,135 @@ func (x *ArtifactRecord) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ArtifactRecord) GetEphemeral() bool {
+	if x != nil {
+		return x.Ephemeral
+	}
+	return false
+}
+
+// FirmwareDefault names the default object of one hardware type.
+type FirmwareDefault struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	V             uint32                 `protobuf:"varint,1,opt,name=v,proto3" json:"v,omitempty"`
+	ObjectId      string                 `protobuf:"bytes,2,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FirmwareDefault) Reset() {
+	*x = FirmwareDefault{}
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FirmwareDefault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FirmwareDefault) ProtoMessage() {}
+
+func (x *FirmwareDefault) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FirmwareDefault.ProtoReflect.Descriptor instead.
+func (*FirmwareDefault) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_firmware_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FirmwareDefault) GetV() uint32 {
+	if x != nil {
+		return x.V
+	}
+	return 0
+}
+
+func (x *FirmwareDefault) GetObjectId() string {
+	if x != nil {
+		return x.ObjectId
+	}
+	return ""
+}
+
+// FirmwarePlanRecord is a frozen plan, whose content lies in the object store.
+type FirmwarePlanRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	V             uint32                 `protobuf:"varint,1,opt,name=v,proto3" json:"v,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	PlanSha256    []byte                 `protobuf:"bytes,3,opt,name=plan_sha256,json=planSha256,proto3" json:"plan_sha256,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FirmwarePlanRecord) Reset() {
+	*x = FirmwarePlanRecord{}
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FirmwarePlanRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FirmwarePlanRecord) ProtoMessage() {}
+
+func (x *FirmwarePlanRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FirmwarePlanRecord.ProtoReflect.Descriptor instead.
+func (*FirmwarePlanRecord) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_firmware_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *FirmwarePlanRecord) GetV() uint32 {
+	if x != nil {
+		return x.V
+	}
+	return 0
+}
+
+func (x *FirmwarePlanRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FirmwarePlanRecord) GetPlanSha256() []byte {
+	if x != nil {
+		return x.PlanSha256
+	}
+	return nil
+}
+
+func (x *FirmwarePlanRecord) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
 // FirmwareApplyRecord is one line of the apply history.
 type FirmwareApplyRecord struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -388,7 +519,7 @@ type FirmwareApplyRecord struct {
 
 func (x *FirmwareApplyRecord) Reset() {
 	*x = FirmwareApplyRecord{}
-	mi := &file_rackbus_v1_firmware_proto_msgTypes[2]
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +531,7 @@ func (x *FirmwareApplyRecord) String() string {
 func (*FirmwareApplyRecord) ProtoMessage() {}
 
 func (x *FirmwareApplyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_firmware_proto_msgTypes[2]
+	mi := &file_rackbus_v1_firmware_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +544,7 @@ func (x *FirmwareApplyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirmwareApplyRecord.ProtoReflect.Descriptor instead.
 func (*FirmwareApplyRecord) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_firmware_proto_rawDescGZIP(), []int{2}
+	return file_rackbus_v1_firmware_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FirmwareApplyRecord) GetV() uint32 {
@@ -500,7 +631,7 @@ const file_rackbus_v1_firmware_proto_rawDesc = "" +
 	"updated_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12&\n" +
 	"\x0fdownload_job_id\x18\n" +
 	" \x01(\tR\rdownloadJobId\x12\x18\n" +
-	"\afailure\x18\v \x01(\tR\afailure\"\xde\x03\n" +
+	"\afailure\x18\v \x01(\tR\afailure\"\xfc\x03\n" +
 	"\x0eArtifactRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x14\n" +
 	"\x05cache\x18\x02 \x01(\tR\x05cache\x12\x12\n" +
@@ -521,7 +652,18 @@ const file_rackbus_v1_firmware_proto_rawDesc = "" +
 	"\afailure\x18\r \x01(\tR\afailure\x12\x1a\n" +
 	"\battempts\x18\x0e \x01(\rR\battempts\x129\n" +
 	"\n" +
-	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xba\x02\n" +
+	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1c\n" +
+	"\tephemeral\x18\x10 \x01(\bR\tephemeral\"<\n" +
+	"\x0fFirmwareDefault\x12\f\n" +
+	"\x01v\x18\x01 \x01(\rR\x01v\x12\x1b\n" +
+	"\tobject_id\x18\x02 \x01(\tR\bobjectId\"\x8e\x01\n" +
+	"\x12FirmwarePlanRecord\x12\f\n" +
+	"\x01v\x18\x01 \x01(\rR\x01v\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1f\n" +
+	"\vplan_sha256\x18\x03 \x01(\fR\n" +
+	"planSha256\x129\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xba\x02\n" +
 	"\x13FirmwareApplyRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x1b\n" +
 	"\tobject_id\x18\x02 \x01(\tR\bobjectId\x12\x17\n" +
@@ -553,25 +695,28 @@ func file_rackbus_v1_firmware_proto_rawDescGZIP() []byte {
 }
 
 var file_rackbus_v1_firmware_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rackbus_v1_firmware_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_rackbus_v1_firmware_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_rackbus_v1_firmware_proto_goTypes = []any{
 	(ArtifactState)(0),            // 0: rackbus.v1.ArtifactState
 	(*FirmwareObjectRecord)(nil),  // 1: rackbus.v1.FirmwareObjectRecord
 	(*ArtifactRecord)(nil),        // 2: rackbus.v1.ArtifactRecord
-	(*FirmwareApplyRecord)(nil),   // 3: rackbus.v1.FirmwareApplyRecord
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*FirmwareDefault)(nil),       // 3: rackbus.v1.FirmwareDefault
+	(*FirmwarePlanRecord)(nil),    // 4: rackbus.v1.FirmwarePlanRecord
+	(*FirmwareApplyRecord)(nil),   // 5: rackbus.v1.FirmwareApplyRecord
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_rackbus_v1_firmware_proto_depIdxs = []int32{
-	4, // 0: rackbus.v1.FirmwareObjectRecord.created_at:type_name -> google.protobuf.Timestamp
-	4, // 1: rackbus.v1.FirmwareObjectRecord.updated_at:type_name -> google.protobuf.Timestamp
+	6, // 0: rackbus.v1.FirmwareObjectRecord.created_at:type_name -> google.protobuf.Timestamp
+	6, // 1: rackbus.v1.FirmwareObjectRecord.updated_at:type_name -> google.protobuf.Timestamp
 	0, // 2: rackbus.v1.ArtifactRecord.state:type_name -> rackbus.v1.ArtifactState
-	4, // 3: rackbus.v1.ArtifactRecord.updated_at:type_name -> google.protobuf.Timestamp
-	4, // 4: rackbus.v1.FirmwareApplyRecord.applied_at:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6, // 3: rackbus.v1.ArtifactRecord.updated_at:type_name -> google.protobuf.Timestamp
+	6, // 4: rackbus.v1.FirmwarePlanRecord.created_at:type_name -> google.protobuf.Timestamp
+	6, // 5: rackbus.v1.FirmwareApplyRecord.applied_at:type_name -> google.protobuf.Timestamp
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_firmware_proto_init() }
@@ -585,7 +730,7 @@ func file_rackbus_v1_firmware_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_firmware_proto_rawDesc), len(file_rackbus_v1_firmware_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -118,10 +118,8 @@ const (
 	JobKind_JOB_KIND_LEAF JobKind = 1
 	// Sums up its children; works on nothing itself.
 	JobKind_JOB_KIND_PARENT JobKind = 2
-	// Drives the nodes of a rack through jobs that hold them.
+	// Drives nodes of a rack, which it keeps reserved.
 	JobKind_JOB_KIND_COORDINATOR JobKind = 3
-	// Keeps a node reserved for a coordinator.
-	JobKind_JOB_KIND_HOLD JobKind = 4
 )
 
 // Enum value maps for JobKind.
@@ -131,14 +129,12 @@ var (
 		1: "JOB_KIND_LEAF",
 		2: "JOB_KIND_PARENT",
 		3: "JOB_KIND_COORDINATOR",
-		4: "JOB_KIND_HOLD",
 	}
 	JobKind_value = map[string]int32{
 		"JOB_KIND_UNSPECIFIED": 0,
 		"JOB_KIND_LEAF":        1,
 		"JOB_KIND_PARENT":      2,
 		"JOB_KIND_COORDINATOR": 3,
-		"JOB_KIND_HOLD":        4,
 	}
 )
 
@@ -875,12 +871,14 @@ type JobRecord struct {
 	// Parents: four bits per child, its JobState by child index.
 	Children []byte     `protobuf:"bytes,30,opt,name=children,proto3" json:"children,omitempty"`
 	Counts   *JobCounts `protobuf:"bytes,31,opt,name=counts,proto3" json:"counts,omitempty"`
-	// Coordinators: jobs that keep nodes reserved for it.
-	Holds []string `protobuf:"bytes,32,rep,name=holds,proto3" json:"holds,omitempty"`
 	// Why it waits, for a parked job: the job that holds its node.
 	WaitsFor string `protobuf:"bytes,33,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
 	// Top-level jobs: what is removed once the job has ended.
-	Cleanup       *JobCleanup `protobuf:"bytes,34,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	Cleanup *JobCleanup `protobuf:"bytes,34,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// Coordinators: the nodes of its rack that are locked for it until it ends.
+	ReservedNodeIds []string `protobuf:"bytes,35,rep,name=reserved_node_ids,json=reservedNodeIds,proto3" json:"reserved_node_ids,omitempty"`
+	// Coordinators: whether it has the power guard of its rack until it ends.
+	RackPower     bool `protobuf:"varint,36,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1132,13 +1130,6 @@ func (x *JobRecord) GetCounts() *JobCounts {
 	return nil
 }
 
-func (x *JobRecord) GetHolds() []string {
-	if x != nil {
-		return x.Holds
-	}
-	return nil
-}
-
 func (x *JobRecord) GetWaitsFor() string {
 	if x != nil {
 		return x.WaitsFor
@@ -1151,6 +1142,20 @@ func (x *JobRecord) GetCleanup() *JobCleanup {
 		return x.Cleanup
 	}
 	return nil
+}
+
+func (x *JobRecord) GetReservedNodeIds() []string {
+	if x != nil {
+		return x.ReservedNodeIds
+	}
+	return nil
+}
+
+func (x *JobRecord) GetRackPower() bool {
+	if x != nil {
+		return x.RackPower
+	}
+	return false
 }
 
 // AdmissionRecord keeps the nodes of a batch that got no child, for GetJob and
@@ -1671,7 +1676,7 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"superseded\x18\a \x01(\rR\n" +
 	"superseded\x12\x1b\n" +
 	"\ttimed_out\x18\b \x01(\rR\btimedOut\x12+\n" +
-	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xa3\t\n" +
+	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xe5\t\n" +
 	"\tJobRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\"\n" +
@@ -1709,10 +1714,12 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x05total\x18\x1c \x01(\rR\x05total\x12\x1a\n" +
 	"\badmitted\x18\x1d \x01(\bR\badmitted\x12\x1a\n" +
 	"\bchildren\x18\x1e \x01(\fR\bchildren\x12-\n" +
-	"\x06counts\x18\x1f \x01(\v2\x15.rackbus.v1.JobCountsR\x06counts\x12\x14\n" +
-	"\x05holds\x18  \x03(\tR\x05holds\x12\x1b\n" +
+	"\x06counts\x18\x1f \x01(\v2\x15.rackbus.v1.JobCountsR\x06counts\x12\x1b\n" +
 	"\twaits_for\x18! \x01(\tR\bwaitsFor\x120\n" +
-	"\acleanup\x18\" \x01(\v2\x16.rackbus.v1.JobCleanupR\acleanup\"R\n" +
+	"\acleanup\x18\" \x01(\v2\x16.rackbus.v1.JobCleanupR\acleanup\x12*\n" +
+	"\x11reserved_node_ids\x18# \x03(\tR\x0freservedNodeIds\x12\x1d\n" +
+	"\n" +
+	"rack_power\x18$ \x01(\bR\trackPowerJ\x04\b \x10!R\x05holds\"R\n" +
 	"\x0fAdmissionRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x121\n" +
 	"\arefused\x18\x02 \x03(\v2\x17.rackbus.v1.RefusedNodeR\arefused\"o\n" +
@@ -1758,13 +1765,12 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x14JOB_STATE_TERMINATED\x10\b\x12\x18\n" +
 	"\x14JOB_STATE_SUPERSEDED\x10\t\x12\x17\n" +
 	"\x13JOB_STATE_TIMED_OUT\x10\n" +
-	"*x\n" +
+	"*z\n" +
 	"\aJobKind\x12\x18\n" +
 	"\x14JOB_KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rJOB_KIND_LEAF\x10\x01\x12\x13\n" +
 	"\x0fJOB_KIND_PARENT\x10\x02\x12\x18\n" +
-	"\x14JOB_KIND_COORDINATOR\x10\x03\x12\x11\n" +
-	"\rJOB_KIND_HOLD\x10\x04*\xc8\x03\n" +
+	"\x14JOB_KIND_COORDINATOR\x10\x03\"\x04\b\x04\x10\x04*\rJOB_KIND_HOLD*\xc8\x03\n" +
 	"\fJobErrorCode\x12\x1e\n" +
 	"\x1aJOB_ERROR_CODE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17JOB_ERROR_CODE_INTERNAL\x10\x01\x12\x18\n" +

@@ -49,7 +49,11 @@ type Job struct {
 	ChildrenTotal    uint32                 `protobuf:"varint,22,opt,name=children_total,json=childrenTotal,proto3" json:"children_total,omitempty"`
 	Children         *JobCounts             `protobuf:"bytes,23,opt,name=children,proto3" json:"children,omitempty"`
 	// Job that holds the node, while this one waits for it.
-	WaitsFor      string `protobuf:"bytes,24,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	WaitsFor string `protobuf:"bytes,24,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// Further nodes of the rack that the job keeps from others until it ends.
+	ReservedNodeIds []string `protobuf:"bytes,25,rep,name=reserved_node_ids,json=reservedNodeIds,proto3" json:"reserved_node_ids,omitempty"`
+	// Whether it keeps other power operations off the rack until it ends.
+	RackPower     bool `protobuf:"varint,26,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -250,6 +254,20 @@ func (x *Job) GetWaitsFor() string {
 		return x.WaitsFor
 	}
 	return ""
+}
+
+func (x *Job) GetReservedNodeIds() []string {
+	if x != nil {
+		return x.ReservedNodeIds
+	}
+	return nil
+}
+
+func (x *Job) GetRackPower() bool {
+	if x != nil {
+		return x.RackPower
+	}
+	return false
 }
 
 // JobFilter selects jobs; unset members select everything.
@@ -1021,7 +1039,7 @@ var File_rackbus_v1_jobs_service_proto protoreflect.FileDescriptor
 const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1drackbus/v1/jobs_service.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xb3\a\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xfe\a\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\"\n" +
 	"\rparent_job_id\x18\x02 \x01(\tR\vparentJobId\x12\x12\n" +
@@ -1052,7 +1070,10 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x06cancel\x18\x15 \x01(\v2\x15.rackbus.v1.JobCancelR\x06cancel\x12%\n" +
 	"\x0echildren_total\x18\x16 \x01(\rR\rchildrenTotal\x121\n" +
 	"\bchildren\x18\x17 \x01(\v2\x15.rackbus.v1.JobCountsR\bchildren\x12\x1b\n" +
-	"\twaits_for\x18\x18 \x01(\tR\bwaitsFor\"\xa0\x02\n" +
+	"\twaits_for\x18\x18 \x01(\tR\bwaitsFor\x12*\n" +
+	"\x11reserved_node_ids\x18\x19 \x03(\tR\x0freservedNodeIds\x12\x1d\n" +
+	"\n" +
+	"rack_power\x18\x1a \x01(\bR\trackPower\"\xa0\x02\n" +
 	"\tJobFilter\x12,\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x14.rackbus.v1.JobStateR\x06states\x12\x14\n" +
 	"\x05types\x18\x02 \x03(\tR\x05types\x12\x17\n" +

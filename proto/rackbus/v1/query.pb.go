@@ -31,8 +31,11 @@ type NodeRequest struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Power operation by its published number, for the operation "power_set".
 	PowerOperation int32 `protobuf:"varint,4,opt,name=power_operation,json=powerOperation,proto3" json:"power_operation,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Selects the TLS material towards a switch, for "nvos_hello"; empty is the
+	// configured default.
+	Domain        string `protobuf:"bytes,5,opt,name=domain,proto3" json:"domain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeRequest) Reset() {
@@ -91,6 +94,13 @@ func (x *NodeRequest) GetPowerOperation() int32 {
 		return x.PowerOperation
 	}
 	return 0
+}
+
+func (x *NodeRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
 }
 
 // NodeReply is the agent's answer.
@@ -401,12 +411,13 @@ var File_rackbus_v1_query_proto protoreflect.FileDescriptor
 const file_rackbus_v1_query_proto_rawDesc = "" +
 	"\n" +
 	"\x16rackbus/v1/query.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18rackbus/v1/command.proto\"\xac\x01\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18rackbus/v1/command.proto\"\xc4\x01\n" +
 	"\vNodeRequest\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12.\n" +
 	"\x06target\x18\x02 \x01(\v2\x16.rackbus.v1.NodeTargetR\x06target\x126\n" +
 	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12'\n" +
-	"\x0fpower_operation\x18\x04 \x01(\x05R\x0epowerOperation\"\xd7\x01\n" +
+	"\x0fpower_operation\x18\x04 \x01(\x05R\x0epowerOperation\x12\x16\n" +
+	"\x06domain\x18\x05 \x01(\tR\x06domain\"\xd7\x01\n" +
 	"\tNodeReply\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.rackbus.v1.NodeErrorR\x05error\x12\x1f\n" +

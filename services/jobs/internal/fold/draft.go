@@ -27,6 +27,8 @@ type draft struct {
 	steps []step
 	// ended are the jobs that hold or wait for a node and end with this commit.
 	ended []ending
+	// guards are the coordinators that end and have the power guard of their rack.
+	guards []guarded
 	// erase are the commands whose sealed content is not needed any more.
 	erase []bus.Revision
 
@@ -54,6 +56,12 @@ type ending struct {
 	ref node.Ref
 }
 
+// guarded is a job that leaves the power guard of a rack.
+type guarded struct {
+	id   job.ID
+	rack string
+}
+
 func newDraft(base func(job.ID) (known, bool), locks map[node.Ref]bus.Lock) *draft {
 	return &draft{base: base, locks: locks, changed: make(map[job.ID]*change), messages: fixedMessages}
 }
@@ -75,12 +83,6 @@ func (d *draft) take(e bus.StoredEvent) (job.Reason, error) {
 	after, c, err := job.Fold(record, e.Event)
 	if err != nil {
 		return "", err
-	}
-	if c.Sealed() && record.Kind == job.KindCoordinator {
-		record = d.endHolds(record, &e.Event)
-		if after, c, err = job.Fold(record, e.Event); err != nil {
-			return "", err
-		}
 	}
 	if !c.Applied() {
 		return c.Ignored, nil
@@ -118,30 +120,6 @@ func (d *draft) passOn(child *job.Record, e *job.Event) {
 	}
 }
 
-// endHolds ends the jobs that kept nodes reserved for a coordinator that ends
-// with e, and returns the coordinator as it then counts them.
-func (d *draft) endHolds(coordinator job.Record, e *job.Event) job.Record {
-	for _, id := range coordinator.Holds {
-		hold, ok := d.record(id)
-		if !ok {
-			continue
-		}
-		after, c, err := job.Fold(hold, job.Event{
-			Kind: job.EventFinished, ID: id, Epoch: hold.Epoch, N: hold.EventN + 1,
-			State: job.StateCompleted, Description: job.HoldReleasedDescription, At: e.At,
-		})
-		if err != nil || !c.Applied() {
-			continue
-		}
-		d.put(after, c)
-		if counted, cc := job.ApplyChild(coordinator, after, e.At); cc.Applied() {
-			d.put(counted, cc)
-			coordinator = counted
-		}
-	}
-	return coordinator
-}
-
 // record returns a record as this draft leaves it.
 func (d *draft) record(id job.ID) (job.Record, bool) {
 	if ch, ok := d.changed[id]; ok {
@@ -168,14 +146,38 @@ func (d *draft) put(after job.Record, c job.Change) {
 	for _, t := range c.Transitions {
 		d.steps = append(d.steps, step{after, t})
 	}
-	if ended && after.NodeID != "" {
-		ref := node.Ref{RackID: after.RackID, NodeID: after.NodeID}
-		d.ended = append(d.ended, ending{after.ID, ref})
+	if ended {
+		d.leave(&after)
+	}
+}
+
+// leave notes what a job that has ended sets free: its node, and what is reserved
+// for a coordinator, whatever way it ended.
+func (d *draft) leave(r *job.Record) {
+	for _, ref := range nodesOf(r) {
+		d.ended = append(d.ended, ending{r.ID, ref})
 		d.messages++ // the lock
 		if lock, ok := d.locks[ref]; !ok || len(lock.GetQueue()) > 0 {
 			d.messages++ // the command of the next in line
 		}
 	}
+	if r.RackPower {
+		d.guards = append(d.guards, guarded{r.ID, r.RackID})
+		d.messages++
+	}
+}
+
+// nodesOf returns the nodes that a job holds or waits for.
+func nodesOf(r *job.Record) []node.Ref {
+	if r.NodeID == "" {
+		return nil
+	}
+	refs := make([]node.Ref, 0, 1+len(r.Reserved))
+	refs = append(refs, node.Ref{RackID: r.RackID, NodeID: r.NodeID})
+	for _, id := range r.Reserved {
+		refs = append(refs, node.Ref{RackID: r.RackID, NodeID: id})
+	}
+	return refs
 }
 
 // timers is how many timers the change arms.
@@ -227,7 +229,7 @@ func (d *draft) foresee(e *job.Event) int {
 	if !ok || r.Kind != job.KindCoordinator {
 		return most
 	}
-	return most + 3*len(r.Holds) // per hold: record, lock, command
+	return most + 1 + 2*len(r.Reserved) // the guard; per node: lock, command
 }
 
 // sequence is the last event taken in.

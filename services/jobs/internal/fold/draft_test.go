@@ -3,6 +3,7 @@
 package fold
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestCommitsOfAnySizeAndCrashesGiveTheSame(t *testing.T) {
 		family := foldtest.Families().Draw(t, "family")
 		s := storeOf(family.Records)
 		told := make(map[job.ID]uint64)
+		kept := keptBy(family.Records)
 		for done := 0; done < len(family.Events); {
 			n := rapid.IntRange(1, len(family.Events)-done).Draw(t, "events of the commit")
 			d := newDraft(s.get, nil)
@@ -46,7 +48,7 @@ func TestCommitsOfAnySizeAndCrashesGiveTheSame(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "crash") == 0 {
 				continue
 			}
-			p := makePlan(d, nil, time.Hour, time.Now())
+			p := makePlan(d, nil, nil, time.Hour, time.Now())
 			require.Equal(t, uint64(done+n), p.sequence)
 			require.LessOrEqual(t, len(p.records)+len(p.timers)+fixedMessages, d.messages, "the size is foreseen")
 			for _, w := range p.records {
@@ -56,6 +58,8 @@ func TestCommitsOfAnySizeAndCrashesGiveTheSame(t *testing.T) {
 				told[st.record.ID]++
 				require.Equal(t, told[st.record.ID], st.transition.N, "every change is told once and in order")
 			}
+			kept.leave(t, d)
+			kept.check(t, s)
 			done += n
 		}
 		for id, want := range foldtest.Expect(family.Records, family.Events) {
@@ -63,6 +67,51 @@ func TestCommitsOfAnySizeAndCrashesGiveTheSame(t *testing.T) {
 			require.Equal(t, want.PublicN, told[id])
 		}
 	})
+}
+
+// keeping is what the locks and guards of the bus would say.
+type keeping struct {
+	nodes  map[node.Ref]job.ID
+	guards map[string]job.ID
+}
+
+func keptBy(records []job.Record) keeping {
+	k := keeping{nodes: make(map[node.Ref]job.ID), guards: make(map[string]job.ID)}
+	for i := range records {
+		for _, ref := range foldtest.Nodes(&records[i]) {
+			k.nodes[ref] = records[i].ID
+		}
+		if records[i].RackPower {
+			k.guards[records[i].RackID] = records[i].ID
+		}
+	}
+	return k
+}
+
+// leave does what a commit of the draft does to locks and guards.
+func (k keeping) leave(t *rapid.T, d *draft) {
+	for _, e := range d.ended {
+		require.Equal(t, e.id, k.nodes[e.ref], "a node is left once, by who held it")
+		delete(k.nodes, e.ref)
+	}
+	for _, g := range d.guards {
+		require.Equal(t, g.id, k.guards[g.rack])
+		delete(k.guards, g.rack)
+	}
+}
+
+// check compares what is kept with the records: a job that has ended keeps
+// nothing, and one that has not keeps everything.
+func (k keeping) check(t *rapid.T, s store) {
+	want := keeping{nodes: make(map[node.Ref]job.ID), guards: make(map[string]job.ID)}
+	for _, stored := range s {
+		if !stored.record.State.Terminal() {
+			own := keptBy([]job.Record{stored.record})
+			maps.Copy(want.nodes, own.nodes)
+			maps.Copy(want.guards, own.guards)
+		}
+	}
+	require.Equal(t, want, k)
 }
 
 func leafSpec(id job.ID) job.Spec {
@@ -126,7 +175,7 @@ func TestPlan(t *testing.T) {
 			for _, e := range tc.events {
 				take(t, d, e)
 			}
-			p := makePlan(d, nil, time.Hour, now)
+			p := makePlan(d, nil, nil, time.Hour, now)
 			require.Len(t, p.records, 1)
 			require.Equal(t, tc.state, p.records[0].record.State)
 			require.Equal(t, tc.timers, p.timers)
@@ -147,7 +196,7 @@ func TestChildOfABatchEndsWithoutRetentionOfItsOwn(t *testing.T) {
 	child := job.NewChild(id, 1, leafSpec(id))
 	d := newDraft(storeOf([]job.Record{parent, child, job.NewChild(id, 2, leafSpec(id))}).get, nil)
 	take(t, d, job.Event{Kind: job.EventFinished, ID: child.ID, Epoch: 1, N: 1, At: time.Unix(300, 0), State: job.StateFailed})
-	p := makePlan(d, nil, time.Hour, time.Now())
+	p := makePlan(d, nil, nil, time.Hour, time.Now())
 	require.Empty(t, p.timers)
 	require.Len(t, p.records, 2)
 	require.Equal(t, job.KindParent, p.records[1].record.Kind)

@@ -49,6 +49,23 @@ func (t *Term) turns(ctx context.Context, d *draft, now time.Time) ([]turn, erro
 	return turns, nil
 }
 
+// rackTurns finds the power guards that coordinators of the draft leave. They are
+// read each time: it happens rarely, and a guard that has moved refuses the commit.
+func (t *Term) rackTurns(ctx context.Context, d *draft) ([]rackTurn, error) {
+	var racks []rackTurn
+	for _, g := range d.guards {
+		guard, err := t.o.Conn.RackGuard(ctx, g.rack)
+		if err != nil {
+			return nil, fmt.Errorf("read power guard of rack %s: %w", g.rack, err)
+		}
+		if guard.RackPower == nil || guard.GetHolder() != g.id.String() {
+			continue // somebody has cleared it by hand
+		}
+		racks = append(racks, rackTurn{g.rack, guard.Revision})
+	}
+	return racks, nil
+}
+
 // lockOf returns a lock that names every job that ends on the node. One that
 // does not may have been read from a replica that lags, and is read again at
 // the leader: leaving it as it is would keep the node busy for ever.

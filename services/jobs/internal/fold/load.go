@@ -14,8 +14,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
-// load reads what folding the events will need: their records, the parents, the
-// holds of coordinators that end, and the locks of nodes that get free.
+// load reads what folding the events will need: their records, the parents, and
+// the locks of nodes that get free.
 func (t *Term) load(ctx context.Context, events []bus.StoredEvent) error {
 	records, parents := make(map[job.ID]bool), make(map[job.ID]bool)
 	for i := range events {
@@ -37,19 +37,6 @@ func (t *Term) load(ctx context.Context, events []bus.StoredEvent) error {
 		}
 	}
 	if err := t.loadRecords(ctx, records); err != nil {
-		return err
-	}
-	holds := make(map[job.ID]bool)
-	for i := range events {
-		if k, ok := t.cache.get(events[i].ID); ok && events[i].Kind == job.EventFinished {
-			for _, id := range k.record.Holds {
-				if !t.has(id) {
-					holds[id] = true
-				}
-			}
-		}
-	}
-	if err := t.loadRecords(ctx, holds); err != nil {
 		return err
 	}
 	return t.loadLocks(ctx, t.leaving(events))
@@ -105,20 +92,12 @@ func (t *Term) loadAtLeader(ctx context.Context, id job.ID) error {
 // leaving returns the nodes that the events may set free.
 func (t *Term) leaving(events []bus.StoredEvent) []node.Ref {
 	var refs []node.Ref
-	add := func(id job.ID) {
-		if r, ok := t.draft.record(id); ok && r.NodeID != "" && !r.State.Terminal() {
-			refs = append(refs, node.Ref{RackID: r.RackID, NodeID: r.NodeID})
-		}
-	}
 	for i := range events {
 		if events[i].Kind != job.EventFinished {
 			continue
 		}
-		add(events[i].ID)
-		if r, ok := t.draft.record(events[i].ID); ok {
-			for _, id := range r.Holds {
-				add(id)
-			}
+		if r, ok := t.draft.record(events[i].ID); ok && !r.State.Terminal() {
+			refs = append(refs, nodesOf(&r)...)
 		}
 	}
 	return refs

@@ -17,6 +17,7 @@ import (
 type plan struct {
 	records     []recordWrite
 	turns       []turn
+	racks       []rackTurn
 	timers      []timerWrite
 	transitions []*rackbusv1.JobTransition
 	sequence    uint64
@@ -34,11 +35,17 @@ type timerWrite struct {
 	at   time.Time
 }
 
+// rackTurn releases the power guard of a rack.
+type rackTurn struct {
+	rack   string
+	expect bus.Revision
+}
+
 // makePlan puts a draft and the turns of the nodes it leaves together. A job
 // that was asked to stop gets its cancel timer for now, and one that has ended that
 // of its cleanup plan.
-func makePlan(d *draft, turns []turn, retention time.Duration, now time.Time) *plan {
-	p := &plan{turns: turns, transitions: d.transitions(), sequence: d.sequence()}
+func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration, now time.Time) *plan {
+	p := &plan{turns: turns, racks: racks, transitions: d.transitions(), sequence: d.sequence()}
 	for _, id := range d.order {
 		ch := d.changed[id]
 		p.records = append(p.records, recordWrite{ch.after, ch.before.rev})
@@ -73,6 +80,9 @@ func (p *plan) write(tx *bus.Tx, partition int, cursor bus.Revision, retention, 
 		} else {
 			tx.HoldNode(t.ref, t.hold, t.expect)
 		}
+	}
+	for _, r := range p.racks {
+		tx.FreeRack(r.rack, r.expect)
 	}
 	for i := range p.turns {
 		if cmd := p.turns[i].command; cmd != nil {

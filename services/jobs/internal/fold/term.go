@@ -254,7 +254,11 @@ func (t *Term) tryCommit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := makePlan(t.draft, turns, t.o.Retention, now)
+	racks, err := t.rackTurns(ctx, t.draft)
+	if err != nil {
+		return err
+	}
+	p := makePlan(t.draft, turns, racks, t.o.Retention, now)
 	if err := t.o.Failpoints.Hit(PointBeforeCommit); err != nil {
 		return err
 	}

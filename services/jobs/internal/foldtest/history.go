@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
 )
 
 // epoch0 is when all histories begin: not so long ago that retention is over.
@@ -25,16 +26,20 @@ type Family struct {
 	Events []job.Event
 }
 
-// Families generates a family: a job on one node, or a batch of up to 6 nodes.
-// Every job's history ends with an outcome.
+// Families generates a family: a job on one node, a coordinator of up to 5
+// further nodes, or a batch of up to 6 nodes. Every job's history ends with an
+// outcome.
 func Families() *rapid.Generator[Family] {
 	return rapid.Custom(func(t *rapid.T) Family {
 		id := drawID(t)
 		rack := "rack-" + id.String()[:8]
 		children := rapid.IntRange(0, 6).Draw(t, "children")
 		if children == 0 {
-			leaf := job.NewLeaf(spec(id, rack, 1))
-			return Family{Records: []job.Record{leaf}, Events: history(t, &leaf)}
+			top := job.NewLeaf(spec(id, rack, 1))
+			if rapid.Bool().Draw(t, "coordinator") {
+				top = coordinator(t, spec(id, rack, 1))
+			}
+			return Family{Records: []job.Record{top}, Events: history(t, &top)}
 		}
 		s := spec(id, rack, 0)
 		s.NodeID, s.Family, s.Deadline = "", "", time.Time{}
@@ -54,6 +59,26 @@ func Families() *rapid.Generator[Family] {
 		f.Events = merge(t, lines)
 		return f
 	})
+}
+
+func coordinator(t *rapid.T, s job.Spec) job.Record {
+	var reserved []string
+	for i := range rapid.IntRange(0, 5).Draw(t, "reserved nodes") {
+		reserved = append(reserved, fmt.Sprintf("node-%d", i+2))
+	}
+	return job.NewCoordinator(s, reserved, rapid.Bool().Draw(t, "power guard"))
+}
+
+// Nodes returns every node that a record holds until it ends.
+func Nodes(r *job.Record) []node.Ref {
+	if r.NodeID == "" {
+		return nil
+	}
+	refs := []node.Ref{{RackID: r.RackID, NodeID: r.NodeID}}
+	for _, id := range r.Reserved {
+		refs = append(refs, node.Ref{RackID: r.RackID, NodeID: id})
+	}
+	return refs
 }
 
 func drawID(t *rapid.T) job.ID {

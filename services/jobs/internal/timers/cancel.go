@@ -31,7 +31,7 @@ const (
 // cancel drives the cancellation of a job until it has ended.
 func (h *Handler) cancel(ctx context.Context, r job.Record, now time.Time) error {
 	switch {
-	case r.Cancel == nil || r.Kind == job.KindHold:
+	case r.Cancel == nil:
 		return nil
 	case r.Kind == job.KindParent:
 		return h.cancelChildren(ctx, &r, now)

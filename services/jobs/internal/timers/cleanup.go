@@ -11,28 +11,34 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/services/jobs/internal/observe"
 )
 
+// Caches are the artifacts of inline applies in the firmware catalogue.
+type Caches interface {
+	// DropCache removes the artifacts of a cache, which need not exist.
+	DropCache(ctx context.Context, cache string) error
+}
+
 // cleanup removes the directories that a top-level job leaves behind, now that
-// neither it nor a child of it uses them. What cannot be removed is tried again
-// until the retention ends; reap has the last try.
+// neither it nor a child of it uses them, and what the catalogue has of them. What
+// cannot be removed is tried again until the retention ends; reap has the last try.
 func (h *Handler) cleanup(ctx context.Context, r *job.Record, now time.Time) error {
 	if !r.State.Terminal() {
 		h.Log.Error("cleanup timer of a job that has not ended dropped", "job_id", r.ID.String())
 		return nil
 	}
-	if h.FirmwareDir == "" {
-		for _, dir := range r.Cleanup {
+	// The records first: a download that is still under way notices, and stops.
+	failed := !h.dropCaches(ctx, r)
+	for _, dir := range r.Cleanup {
+		if h.FirmwareDir == "" {
 			h.Metrics.Cleanup(observe.CleanupSkipped)
 			h.Log.Warn("directory of an ended job not removed: no firmware directory is configured",
 				"job_id", r.ID.String(), "directory", dir)
+			continue
 		}
-		return nil
-	}
-	failed := false
-	for _, dir := range r.Cleanup {
 		result, err := h.removeDirectory(dir)
 		h.Metrics.Cleanup(result)
 		switch result {
@@ -53,7 +59,8 @@ func (h *Handler) cleanup(ctx context.Context, r *job.Record, now time.Time) err
 
 // lastCleanup tries once more before the record, and the plan with it, is
 // removed. It is the first try if no replica ran during the whole retention.
-func (h *Handler) lastCleanup(r *job.Record) {
+func (h *Handler) lastCleanup(ctx context.Context, r *job.Record) {
+	h.dropCaches(ctx, r)
 	if h.FirmwareDir == "" {
 		return
 	}
@@ -69,6 +76,23 @@ func (h *Handler) lastCleanup(r *job.Record) {
 				"job_id", r.ID.String(), "directory", dir, "err", err)
 		}
 	}
+}
+
+// dropCaches removes what the catalogue has of the directories, and reports whether
+// that went well.
+func (h *Handler) dropCaches(ctx context.Context, r *job.Record) bool {
+	ok := true
+	for _, dir := range r.Cleanup {
+		cache, is := artifact.EphemeralCache(dir)
+		if !is || h.Caches == nil {
+			continue
+		}
+		if err := h.Caches.DropCache(ctx, cache); err != nil {
+			ok = false
+			h.Log.Warn("artifacts of an ended job not removed from the catalogue", "job_id", r.ID.String(), "cache", cache, "err", err)
+		}
+	}
+	return ok
 }
 
 // removeDirectory removes a directory below the firmware directory with all it

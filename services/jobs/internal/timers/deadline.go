@@ -25,7 +25,7 @@ const (
 
 // deadline ends a job that waits or runs too long.
 func (h *Handler) deadline(ctx context.Context, r job.Record, now time.Time) error {
-	if r.Kind == job.KindParent || r.Kind == job.KindHold {
+	if r.Kind == job.KindParent {
 		return nil
 	}
 	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)

@@ -77,6 +77,8 @@ type Handler struct {
 	// FirmwareDir is the directory below which ended jobs have directories
 	// removed; while it is empty, none are.
 	FirmwareDir string
+	// Caches are dropped with the directories of inline applies; nil drops none.
+	Caches Caches
 	// Retention is how long the record of an ended job is kept, and with it its
 	// cleanup plan.
 	Retention  time.Duration

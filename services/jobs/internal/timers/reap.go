@@ -27,7 +27,7 @@ func (h *Handler) reap(ctx context.Context, id job.ID) error {
 		h.Log.Error("retention timer of a job that has not ended dropped", "job_id", id.String())
 		return nil
 	default:
-		h.lastCleanup(&r)
+		h.lastCleanup(ctx, &r)
 	}
 	if err := h.markGone(ctx, id); err != nil {
 		return fmt.Errorf("reap job %s: %w", id, err)

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package download
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/credentials"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
+	"github.com/rackbus/rackbus/pkg/firmware/catalog"
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// fakeTask runs stages as the runtime does, as far as it matters here. The runtime
+// itself is in the tests of the service.
+type fakeTask struct {
+	cmd     *rackbusv1.JobCommand
+	secrets *rackbusv1.DownloadSecrets
+	bad     error
+	points  map[string]error
+	mu      sync.Mutex
+	texts   []string
+	stages  []string
+}
+
+func (f *fakeTask) Command() *rackbusv1.JobCommand { return f.cmd }
+func (f *fakeTask) Logger() *slog.Logger           { return slog.New(slog.DiscardHandler) }
+
+func (f *fakeTask) Secrets(into message) error {
+	switch {
+	case f.bad != nil:
+		return f.bad
+	case f.secrets == nil:
+		return credentials.ErrNone
+	}
+	proto.Merge(into, f.secrets)
+	return nil
+}
+
+func (f *fakeTask) Progress(percent int, description string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.texts = append(f.texts, fmt.Sprint(percent, " ", description))
+}
+
+func (f *fakeTask) Failpoint(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.points[name]
+	delete(f.points, name)
+	return err
+}
+
+func (f *fakeTask) RunStages(ctx context.Context, stages []agent.Stage) error {
+	for _, s := range stages {
+		f.stages = append(f.stages, s.Name)
+		err := s.Run(ctx)
+		for n := 1; n < s.Attempts && errors.As(err, new(*agent.RetryError)) && ctx.Err() == nil; n++ {
+			err = s.Run(ctx)
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "nothing to do: ") {
+			return fmt.Errorf("stage %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// rig is a catalogue and a server with files.
+type rig struct {
+	t     *testing.T
+	store catalog.Store
+	dir   string
+	url   string
+	w     *Workflow
+	mu    sync.Mutex
+	asked []string
+	// broken answers with a status, held answers never.
+	broken, held map[string]bool
+	cut          map[string]int
+	holding      chan struct{}
+}
+
+func body(name string) []byte { return bytes.Repeat([]byte(name+" "), 20_000) }
+
+func newRig(t *testing.T, change ...func(*Options)) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, store: catalog.NewMemory(), dir: t.TempDir(), broken: map[string]bool{}, held: map[string]bool{},
+		cut: map[string]int{}, holding: make(chan struct{}, 10),
+	}
+	s := httptest.NewServer(r)
+	t.Cleanup(s.Close)
+	r.url = s.URL
+	f := artifact.New(artifact.Options{
+		Policy: artifact.Policy{Schemes: []string{"http"}, Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Timing: artifact.Timing{PauseMin: time.Millisecond, PauseMax: time.Millisecond, Attempts: 2, Progress: time.Nanosecond},
+		Limits: artifact.Limits{MaxFiles: 20},
+	})
+	t.Cleanup(f.Close)
+	o := Options{Store: r.store, Fetcher: f, FirmwareDir: r.dir}
+	for _, c := range change {
+		c(&o)
+	}
+	r.w = New(o)
+	return r
+}
+
+func (r *rig) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	name := strings.TrimPrefix(q.URL.Path, "/")
+	r.mu.Lock()
+	r.asked = append(r.asked, fmt.Sprint(q.Method, " ", q.URL.RequestURI(), " ", q.Header.Get("X-JFrog-Art-Api"), " ", q.Header.Get("Range")))
+	broken, held, cut := r.broken[name], r.held[name], r.cut[name]
+	delete(r.cut, name)
+	r.mu.Unlock()
+	switch {
+	case broken:
+		w.WriteHeader(http.StatusNotFound)
+	case held:
+		w.Header().Set("Content-Length", "1000000")
+		_, _ = w.Write(body(name)[:1000])
+		w.(http.Flusher).Flush()
+		r.holding <- struct{}{}
+		<-q.Context().Done()
+	case cut > 0:
+		w.Header().Set("ETag", `"`+name+`"`)
+		w.Header().Set("Content-Length", fmt.Sprint(len(body(name))))
+		_, _ = w.Write(body(name)[:cut])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		w.Header().Set("ETag", `"`+name+`"`)
+		http.ServeContent(w, q, name, time.Time{}, bytes.NewReader(body(name)))
+	}
+}
+
+func (r *rig) requests() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.asked...)
+}
+
+func (r *rig) artifacts(names ...string) []*catalog.Artifact {
+	var list []*catalog.Artifact
+	for _, n := range names {
+		list = append(list, &catalog.Artifact{
+			Path: "prod/" + n, Location: r.url + "/" + n, LocationType: "http", Component: "C-" + n, Required: true,
+		})
+	}
+	return list
+}
+
+func (r *rig) object(list []*catalog.Artifact) {
+	r.t.Helper()
+	_, err := r.store.Create(r.t.Context(), catalog.NewObject{
+		ID: "object", HardwareType: "any", Manifest: []byte("{}"), Lookup: []byte("lookup"), Artifacts: list,
+	})
+	require.NoError(r.t, err)
+}
+
+func jobFor(cache string) *fakeTask {
+	return &fakeTask{cmd: &rackbusv1.JobCommand{Operation: &rackbusv1.JobCommand_ArtifactDownload{
+		ArtifactDownload: &rackbusv1.ArtifactDownload{Cache: cache},
+	}}}
+}
+
+func (r *rig) find() *catalog.Object {
+	r.t.Helper()
+	o, err := r.store.Find(r.t.Context(), "object")
+	require.NoError(r.t, err)
+	return o
+}
+
+func (r *rig) records(cache string) []*catalog.Artifact {
+	r.t.Helper()
+	list, err := r.store.CacheArtifacts(r.t.Context(), cache)
+	require.NoError(r.t, err)
+	return list
+}
+
+func (r *rig) states(cache string) []string {
+	var out []string
+	for _, a := range r.records(cache) {
+		out = append(out, strings.ToLower(strings.TrimPrefix(a.GetState().String(), "ARTIFACT_STATE_")))
+	}
+	return out
+}
+
+func stores(t *testing.T, test func(t *testing.T, inStore bool)) {
+	for _, inStore := range []bool{false, true} {
+		t.Run(fmt.Sprint("in store ", inStore), func(t *testing.T) {
+			t.Parallel()
+			test(t, inStore)
+		})
+	}
+}
+
+// requireContent expects an artifact where agents look for it.
+func (r *rig) requireContent(a *catalog.Artifact, inStore bool) {
+	r.t.Helper()
+	want := body(strings.TrimPrefix(a.GetPath(), "prod/"))
+	sum := sha256.Sum256(want)
+	require.Equal(r.t, sum[:], a.GetSha256())
+	require.Equal(r.t, int64(len(want)), a.GetBytesTotal())
+	require.Equal(r.t, int64(len(want)), a.GetBytesDone())
+	var got bytes.Buffer
+	if inStore {
+		require.NoError(r.t, r.store.ReadContent(r.t.Context(), sum, &got))
+	} else {
+		data, err := os.ReadFile(filepath.Join(r.dir, artifact.CacheDir(a.GetCache(), a.GetEphemeral()), a.GetPath()))
+		require.NoError(r.t, err)
+		got.Write(data)
+	}
+	require.Equal(r.t, want, got.Bytes())
+}
+
+func TestDownload(t *testing.T) {
+	stores(t, func(t *testing.T, inStore bool) {
+		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		r.object(r.artifacts("a.bin", "b.bin", "c.bin", "d.bin", "e.bin", "f.bin"))
+		f := jobFor("object")
+		o, err := r.w.run(t.Context(), f)
+		require.NoError(t, err)
+		require.Equal(t, "Artifacts downloaded", o.Description)
+		got := r.find()
+		require.True(t, got.GetAvailable())
+		require.Empty(t, got.GetFailure())
+		lookup, err := r.store.Lookup(t.Context(), "object")
+		require.NoError(t, err)
+		require.Equal(t, "lookup", string(lookup))
+		for _, a := range r.records("object") {
+			require.Equal(t, rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE, a.GetState())
+			require.Equal(t, uint32(1), a.GetAttempts())
+			r.requireContent(a, inStore)
+		}
+		require.Contains(t, f.texts, "100 Downloading artifacts: 6 of 6 done")
+		var result struct {
+			Cache     string
+			Artifacts []resultArtifact
+		}
+		require.NoError(t, json.Unmarshal([]byte(o.ResultJSON), &result))
+		require.Len(t, result.Artifacts, 6)
+		require.True(t, result.Artifacts[0].Available)
+		_, err = os.Stat(filepath.Join(r.dir, artifact.IncomingDir("object")))
+		require.ErrorIs(t, err, os.ErrNotExist)
+
+		// Whoever takes the job over after its last stage asks nobody.
+		before := len(r.requests())
+		_, err = r.w.run(t.Context(), jobFor("object"))
+		require.NoError(t, err)
+		require.Len(t, r.requests(), before)
+	})
+}
+
+func TestEphemeralDownload(t *testing.T) {
+	stores(t, func(t *testing.T, inStore bool) {
+		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		require.NoError(t, r.store.CreateCache(t.Context(), "one-x", r.artifacts("a.bin")))
+		_, err := r.w.run(t.Context(), jobFor("one-x"))
+		require.NoError(t, err)
+		r.requireContent(r.records("one-x")[0], inStore)
+	})
+}
+
+// TestSecrets needs the token and the whole location, which the record lacks.
+func TestSecrets(t *testing.T) {
+	r := newRig(t)
+	list := r.artifacts("a.bin")
+	list[0].LocationType = "artifactory"
+	r.object(list)
+	f := jobFor("object")
+	f.secrets = &rackbusv1.DownloadSecrets{AccessToken: "pl4nted", Locations: map[string]string{"prod/a.bin": r.url + "/a.bin?sig=pl4nted"}}
+	o, err := r.w.run(t.Context(), f)
+	require.NoError(t, err)
+	require.Equal(t, []string{"GET /a.bin?sig=pl4nted pl4nted "}, r.requests())
+	shown := o.ResultJSON + fmt.Sprint(f.texts) + r.find().String() + r.records("object")[0].String()
+	require.NotContains(t, shown, "pl4nted")
+
+	f = jobFor("object")
+	f.bad = errors.New("no key")
+	_, err = r.w.run(t.Context(), f)
+	var failure *agent.FailureError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, job.FailurePreconditionFailed, failure.Failure.FailureCode)
+	require.NotEmpty(t, r.find().GetFailure())
+}
+
+func TestFailures(t *testing.T) {
+	stores(t, func(t *testing.T, inStore bool) {
+		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		names := []string{"a.bin", "b.bin", "c.bin", "d.bin", "e.bin", "f.bin", "g.bin", "h.bin"}
+		list := r.artifacts(names...)
+		list[7].Required = false
+		r.object(list)
+		for _, n := range names[1:] {
+			r.broken[n] = true
+		}
+		_, err := r.w.run(t.Context(), jobFor("object"))
+		var failure *agent.FailureError
+		require.ErrorAs(t, err, &failure)
+		require.Equal(t, job.FailureArtifactDownloadFailed, failure.Failure.FailureCode)
+		text := failure.Failure.Message
+		require.True(t, strings.HasPrefix(text, "6 required firmware artifact downloads failed: C-"), text)
+		require.Equal(t, 5, strings.Count(text, "status 404"))
+		require.True(t, strings.HasSuffix(text, "; ...and 1 more"), text)
+		o := r.find()
+		require.False(t, o.GetAvailable())
+		require.Equal(t, text, o.GetFailure())
+		require.Equal(t, append([]string{"available"}, slicesRepeat("failed", 7)...), r.states("object"))
+		require.Contains(t, r.records("object")[1].GetFailure(), "status 404")
+
+		// A retry fetches only what is missing.
+		r.mu.Lock()
+		clear(r.broken)
+		r.asked = nil
+		r.mu.Unlock()
+		n, err := r.store.RetryDownload(t.Context(), "object")
+		require.NoError(t, err)
+		require.Equal(t, 7, n)
+		_, err = r.w.run(t.Context(), jobFor("object"))
+		require.NoError(t, err)
+		require.True(t, r.find().GetAvailable())
+		require.Len(t, r.requests(), 7)
+	})
+}
+
+func slicesRepeat(s string, n int) []string {
+	return strings.Fields(strings.Repeat(s+" ", n))
+}
+
+func TestOptionalArtifactMayFail(t *testing.T) {
+	r := newRig(t)
+	list := r.artifacts("a.bin", "b.bin")
+	list[1].Required = false
+	r.object(list)
+	r.broken["b.bin"] = true
+	_, err := r.w.run(t.Context(), jobFor("object"))
+	require.NoError(t, err)
+	require.True(t, r.find().GetAvailable())
+	require.Equal(t, []string{"available", "failed"}, r.states("object"))
+}
+
+func TestPolicyAndLimits(t *testing.T) {
+	r := newRig(t)
+	list := r.artifacts("a.bin", "b.bin")
+	list[0].Location = "http://169.254.169.254/a.bin"
+	list[1].Path = "../b.bin"
+	r.object(list)
+	_, err := r.w.run(t.Context(), jobFor("object"))
+	require.ErrorContains(t, err, "refused by the artifact policy")
+	require.ErrorContains(t, err, "2 required")
+	require.Empty(t, r.requests())
+
+	var many []string
+	for i := range 21 {
+		many = append(many, fmt.Sprint(i, ".bin"))
+	}
+	require.NoError(t, r.store.CreateCache(t.Context(), "many", r.artifacts(many...)))
+	_, err = r.w.run(t.Context(), jobFor("many"))
+	require.ErrorContains(t, err, "at most 20")
+	require.Equal(t, slicesRepeat("failed", 21), r.states("many"))
+	_, err = r.w.run(t.Context(), jobFor("../x"))
+	require.ErrorIs(t, err, artifact.ErrLocation)
+}
+
+// TestDeletedObjectEndsItsDownload removes the cache while a file is under way.
+func TestDeletedObjectEndsItsDownload(t *testing.T) {
+	stores(t, func(t *testing.T, inStore bool) {
+		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		for _, c := range []struct {
+			cache, text string
+			create      func()
+			remove      func() error
+		}{
+			{"object", "download cancelled: firmware object object was deleted", func() { r.object(r.artifacts("a.bin", "b.bin")) },
+				func() error { return r.store.Delete(t.Context(), "object") }},
+			{"one-x", "download cancelled: the apply that needed one-x has ended",
+				func() { require.NoError(t, r.store.CreateCache(t.Context(), "one-x", r.artifacts("a.bin", "b.bin"))) },
+				func() error { return r.store.DropCache(t.Context(), "one-x") }},
+		} {
+			c.create()
+			r.mu.Lock()
+			r.held["a.bin"] = true
+			r.mu.Unlock()
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.w.run(t.Context(), jobFor(c.cache))
+				done <- err
+			}()
+			await(t, r.holding)
+			require.NoError(t, c.remove())
+			err := await(t, done)
+			require.EqualError(t, err, c.text)
+			require.ErrorIs(t, err, agent.ErrCancelled)
+			require.NoDirExists(t, filepath.Join(r.dir, artifact.CacheDir(c.cache, c.cache != "object")))
+			require.NoDirExists(t, filepath.Join(r.dir, artifact.IncomingDir(c.cache)))
+		}
+		_, err := r.w.run(t.Context(), jobFor("none"))
+		require.ErrorContains(t, err, "was deleted")
+	})
+}
+
+func await[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+// TestWaysOut cuts a download in every way there is.
+func TestWaysOut(t *testing.T) {
+	for _, c := range []struct {
+		cause  error
+		states []string
+		reason string
+	}{
+		{agent.ErrHandedOver, []string{"available", "downloading"}, ""},
+		{agent.ErrCancelled, []string{"available", "failed"}, "the download was cancelled"},
+		{agent.ErrTerminated, []string{"available", "failed"}, "the download was cancelled"},
+		{agent.ErrDeadline, []string{"available", "failed"}, "the download did not end within its run limit"},
+	} {
+		t.Run(c.cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.object(r.artifacts("a.bin", "b.bin"))
+			r.held["b.bin"] = true
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.w.run(ctx, jobFor("object"))
+				done <- err
+			}()
+			await(t, r.holding)
+			for r.states("object")[0] != "available" {
+				time.Sleep(time.Millisecond)
+			}
+			cancel(c.cause)
+			require.ErrorIs(t, await(t, done), c.cause)
+			require.Equal(t, c.states, r.states("object"))
+			require.Equal(t, c.reason, r.find().GetFailure())
+		})
+	}
+}
+
+// TestTakeover ends a process in the middle of a file, and another just before it
+// could say that the file is there.
+func TestTakeover(t *testing.T) {
+	stores(t, func(t *testing.T, inStore bool) {
+		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		r.object(r.artifacts("a.bin"))
+		died := errors.New("died")
+		f := jobFor("object")
+		f.points = map[string]error{PointFetched: fmt.Errorf("%w: %w", agent.ErrHandedOver, died)}
+		r.cut["a.bin"] = 60_000
+		_, err := r.w.run(t.Context(), f)
+		require.ErrorIs(t, err, died)
+		require.Equal(t, []string{"downloading"}, r.states("object"))
+		require.Equal(t, []string{"GET /a.bin  ", "GET /a.bin  bytes=60000-"}, r.requests())
+		_, err = r.w.run(t.Context(), jobFor("object"))
+		require.NoError(t, err)
+		require.True(t, r.find().GetAvailable())
+		require.Equal(t, "HEAD /a.bin  ", r.requests()[2])
+		require.Len(t, r.requests(), 3)
+		r.requireContent(r.records("object")[0], inStore)
+	})
+}
+
+// away fails some calls as a bus does that is away.
+type away struct {
+	catalog.Store
+	mu   sync.Mutex
+	fail int
+}
+
+func (a *away) UpdateArtifact(ctx context.Context, cache, path string, change func(*catalog.Artifact)) error {
+	a.mu.Lock()
+	fail := a.fail > 0
+	if fail {
+		a.fail--
+	}
+	a.mu.Unlock()
+	if fail {
+		return errors.New("no broker")
+	}
+	return a.Store.UpdateArtifact(ctx, cache, path, change)
+}
+
+func TestBusAway(t *testing.T) {
+	r := newRig(t)
+	r.object(r.artifacts("a.bin", "b.bin"))
+	r.w.o.Store = &away{Store: r.store, fail: 5}
+	_, err := r.w.run(t.Context(), jobFor("object"))
+	require.NoError(t, err)
+	require.True(t, r.find().GetAvailable())
+}
+
+// TestLostFileIsFetchedAgain removes what a record says is there.
+func TestLostFileIsFetchedAgain(t *testing.T) {
+	r := newRig(t)
+	r.object(r.artifacts("a.bin"))
+	_, err := r.w.run(t.Context(), jobFor("object"))
+	require.NoError(t, err)
+	require.NoError(t, artifact.RemoveCache(r.dir, "object", false))
+	_, err = r.w.run(t.Context(), jobFor("object"))
+	require.NoError(t, err)
+	r.requireContent(r.records("object")[0], false)
+}

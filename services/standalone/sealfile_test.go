@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/seal"
+	computeagent "github.com/rackbus/rackbus/services/compute-agent"
+)
+
+func TestKeysSeal(t *testing.T) {
+	keys := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, seal.WriteKeys(keys, node.KeyFamilies()))
+	plain, sealed := filepath.Join(t.TempDir(), "env"), filepath.Join(t.TempDir(), "env.sealed")
+	require.NoError(t, os.WriteFile(plain, []byte("# of the validator\nTOKEN=pl4nted\n"), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, Main([]string{"keys", "seal", "--keys", keys, "--in", plain, "--out", sealed}, &stdout, &stderr), stderr.String())
+	text, err := os.ReadFile(sealed)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "pl4nted")
+
+	seeds, err := seal.LoadSeeds(keys, node.FamilyCompute)
+	require.NoError(t, err)
+	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+	require.NoError(t, err)
+	content, err := seal.OpenDocument(opener, computeagent.EnvironmentKind, text)
+	require.NoError(t, err)
+	require.Contains(t, content.Reveal(), "TOKEN=pl4nted")
+
+	require.Zero(t, Main([]string{"keys", "seal", "--keys", keys, "--in", plain}, &stdout, &stderr))
+	require.Contains(t, stdout.String(), `"key_id"`)
+	require.NotContains(t, stdout.String(), "pl4nted")
+	require.NoError(t, os.WriteFile(plain, []byte("no variable, s3cret\n"), 0o600))
+	require.Equal(t, 1, Main([]string{"keys", "seal", "--keys", keys, "--in", plain}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "line 1")
+	require.NotContains(t, stderr.String(), "s3cret")
+	require.Equal(t, 2, Main([]string{"keys", "seal"}, &stdout, &stderr))
+}
