@@ -5,6 +5,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
 	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
 // freePorts finds ports that nobody listens on.
@@ -29,10 +31,9 @@ func freePorts(t *testing.T, n int) []int {
 	return ports
 }
 
-// TestClusterKeepsWhatItAcknowledged commits on a cluster of three, one of which
-// goes away in the middle.
-func TestClusterKeepsWhatItAcknowledged(t *testing.T) {
-	t.Parallel()
+// startCluster runs three servers and returns a connection to them.
+func startCluster(t *testing.T) ([]*broker.Broker, *Conn) {
+	t.Helper()
 	ports := freePorts(t, 3)
 	brokers := make([]*broker.Broker, 3)
 	var urls []string
@@ -66,6 +67,43 @@ func TestClusterKeepsWhatItAcknowledged(t *testing.T) {
 	timing.Request = 2 * time.Second
 	c := open(t, "", func(o *Options) { o.URLs, o.Replicas, o.Timing = urls, 3, timing })
 	require.NoError(t, c.Provision(t.Context()))
+	return brokers, c
+}
+
+// TestCatalogueInACluster reads from every server what was just written, although
+// replicas may lag behind.
+func TestCatalogueInACluster(t *testing.T) {
+	t.Parallel()
+	brokers, c := startCluster(t)
+	ctx := t.Context()
+	var readers []*Conn
+	for _, b := range brokers {
+		readers = append(readers, open(t, b.URL(), func(o *Options) { o.Replicas, o.Timing = 3, c.Timing() }))
+	}
+	for i := range 10 {
+		_, err := c.CommitCatalog(ctx, CatalogWrite{Key: objectKey(t, fmt.Sprint("object-", i)), Value: &rackbusv1.FirmwareObjectRecord{V: 1}})
+		require.NoError(t, err)
+		d := digestOf(t, random(byte(i), 3*blobChunk))
+		require.NoError(t, c.PutBlob(ctx, d, random(byte(i), 3*blobChunk)))
+		for _, r := range readers {
+			n := 0
+			require.NoError(t, r.CatalogEntries(ctx, CatalogObjects, func(CatalogEntry) error { n++; return nil }))
+			require.Equal(t, i+1, n)
+			require.NoError(t, r.ReadBlob(ctx, d, io.Discard))
+		}
+	}
+	blobs, err := readers[0].Blobs(ctx)
+	require.NoError(t, err)
+	require.Len(t, blobs, 10)
+	require.NoError(t, readers[1].DropBlob(ctx, blobs[0]))
+	require.ErrorIs(t, readers[2].ReadBlob(ctx, blobs[0].Digest, io.Discard), ErrNotFound)
+}
+
+// TestClusterKeepsWhatItAcknowledged commits on a cluster of three, one of which
+// goes away in the middle.
+func TestClusterKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	brokers, c := startCluster(t)
 
 	var ids []job.ID
 	var cursor Revision

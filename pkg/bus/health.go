@@ -113,6 +113,7 @@ var probes = [...]struct{ stream, prefix, subject string }{
 	{streamSessions, subjSessPrefix, subjSessPrefix + "probe."},
 	{streamCheckpoints, subjCkptPrefix, subjCkptPrefix + "probe."},
 	{streamInventory, "$KV.rb_inv.", "$KV.rb_inv.probe."},
+	{streamCatalog, "$KV.rb_fw.", "$KV.rb_fw.probe."},
 }
 
 func probeSubject(stream string) string {

@@ -40,6 +40,8 @@ func TestProvisionNamesEveryDifference(t *testing.T) {
 	}
 	change(streamState, func(s *jetstream.StreamConfig) { s.MaxBytes = 1 << 20 })
 	change(streamEvents, func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour; s.Duplicates = time.Minute })
+	change(streamBlobs, func(s *jetstream.StreamConfig) { s.MaxBytes = 1 << 30 })
+	change(streamCatalog, func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour })
 	cons, err := js.Consumer(t.Context(), streamState, commandConsumer(node.FamilyCompute))
 	require.NoError(t, err)
 	cfg := cons.CachedInfo().Config
@@ -54,6 +56,8 @@ func TestProvisionNamesEveryDifference(t *testing.T) {
 			"stream KV_rb: max_bytes is 1048576, needed is -1",
 			"stream RB_EVT: max_age is 1h0m0s, needed is 168h0m0s",
 			"stream RB_EVT: duplicate_window is 1m0s, needed is 10m0s",
+			"stream OBJ_rb_fw: max_bytes is 1073741824, needed is -1",
+			"stream KV_rb_fw: max_age is 1h0m0s, needed is 0s",
 			"consumer agent-compute: max_ack_pending is 1000, needed is 20000",
 		} {
 			require.ErrorContains(t, err, text)

@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,46 @@ func TestRackPowerGuard(t *testing.T) {
 	require.NoError(t, c.ReleaseRackPower(t.Context(), held), "releasing twice is harmless")
 	_, err = c.TakeRackPower(t.Context(), "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
 	require.NoError(t, err)
+}
+
+// TestRackPowerGuardInTransactions holds a guard without a deadline, as a job does,
+// and releases it together with other changes.
+func TestRackPowerGuardInTransactions(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	ctx := t.Context()
+	for round := range 2 { // the second finds what a release leaves
+		guard, err := c.RackGuard(ctx, "rack 1")
+		require.NoError(t, err)
+		require.True(t, guard.Free(time.Now()))
+		r := leafRecord(newID(t), "n")
+		tx := c.Begin()
+		tx.CreateRecord(&r)
+		tx.HoldRack("rack 1", &rackbusv1.RackPower{V: 1, Holder: r.ID.String()}, guard.Revision)
+		_, err = tx.Commit(ctx)
+		require.NoError(t, err, "round %d", round)
+		_, err = c.TakeRackPower(ctx, "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
+		require.ErrorIs(t, err, ErrConflict)
+
+		stale := guard.Revision
+		guard, err = c.RackGuard(ctx, "rack 1")
+		require.NoError(t, err)
+		require.False(t, guard.Free(time.Now().Add(1000*time.Hour)), "without a deadline it is held until it is released")
+		require.Equal(t, r.ID.String(), guard.GetHolder())
+		for _, expect := range []Revision{stale, guard.Revision} {
+			next := leafRecord(newID(t), "n")
+			tx := c.Begin()
+			tx.CreateRecord(&next)
+			tx.FreeRack("rack 1", expect)
+			_, err = tx.Commit(ctx)
+			require.Equal(t, expect == stale, errors.Is(err, ErrConflict), err)
+		}
+		_, err = c.RackPower(ctx, "rack 1")
+		require.ErrorIs(t, err, ErrNotFound)
+	}
+	held, err := c.TakeRackPower(ctx, "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
+	require.NoError(t, err, "a synchronous operation gets what a job has released")
+	require.NoError(t, c.ReleaseRackPower(ctx, held))
 }
 
 func TestCommandsAreErasedBySequence(t *testing.T) {

@@ -21,6 +21,8 @@ const (
 	streamSessions    = "KV_rb_sess"
 	streamCheckpoints = "KV_rb_ckpt"
 	streamInventory   = "KV_rb_inv"
+	streamCatalog     = "KV_rb_fw"
+	streamBlobs       = "OBJ_rb_fw"
 	streamPublic      = "RACKBUS_EVENTS"
 	streamAdvisories  = "RB_ADV"
 )
@@ -42,11 +44,8 @@ const (
 	timerMaxAckPending = 1_000
 )
 
-// families that have agents of their own.
-var commandFamilies = []node.Family{node.FamilyCompute, node.FamilySwitch, node.FamilyPowerShelf, familyRack}
-
-// familyRack is the family of coordinators, which the jobs service runs.
-const familyRack node.Family = "rack"
+// commandFamilies have agents of their own; those of racks run in the jobs service.
+var commandFamilies = []node.Family{node.FamilyCompute, node.FamilySwitch, node.FamilyPowerShelf, node.FamilyRack}
 
 // streams returns every stream of an installation with the given replicas.
 //
@@ -91,6 +90,14 @@ func streams(replicas int) []jetstream.StreamConfig {
 	inventory := kv(streamInventory, "$KV.rb_inv.>")
 	inventory.AllowAtomicPublish = true
 
+	catalog := kv(streamCatalog, "$KV.rb_fw.>")
+	catalog.AllowAtomicPublish = true
+
+	// The layout of a NATS object store, so that `nats object` reads it. Chunks
+	// share the subject of their blob and must never be dropped for others.
+	blobs := kv(streamBlobs, subjBlobChunk+">", subjBlobMeta+">")
+	blobs.MaxMsgsPerSubject, blobs.Discard, blobs.AllowMsgTTL = -1, jetstream.DiscardNew, false
+
 	public := log(streamPublic, publicMaxAge, publicMaxBytes, subjPublicPrefix+">")
 	public.AllowAtomicPublish = true
 
@@ -98,7 +105,7 @@ func streams(replicas int) []jetstream.StreamConfig {
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.KV_rb.>",
 		"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.KV_rb.>",
 		"$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.KV_rb")
-	return []jetstream.StreamConfig{state, events, sessions, checkpoints, inventory, public, advisories}
+	return []jetstream.StreamConfig{state, events, sessions, checkpoints, inventory, catalog, blobs, public, advisories}
 }
 
 // consumers returns the durable consumers of the state stream.

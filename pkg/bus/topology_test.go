@@ -22,6 +22,7 @@ func TestTopology(t *testing.T) {
 		ttl           bool
 		markers       time.Duration
 		denyDelete    bool
+		discard       jetstream.DiscardPolicy
 	}
 	want := map[string]row{
 		"KV_rb": {
@@ -37,6 +38,11 @@ func TestTopology(t *testing.T) {
 		},
 		"KV_rb_ckpt": {subjects: []string{"$KV.rb_ckpt.>"}, perSubject: 1, duplicates: 2 * time.Minute, atomic: true, ttl: true},
 		"KV_rb_inv":  {subjects: []string{"$KV.rb_inv.>"}, perSubject: 1, duplicates: 2 * time.Minute, atomic: true, ttl: true},
+		"KV_rb_fw":   {subjects: []string{"$KV.rb_fw.>"}, perSubject: 1, duplicates: 2 * time.Minute, atomic: true, ttl: true},
+		"OBJ_rb_fw": {
+			subjects: []string{"$O.rb_fw.C.>", "$O.rb_fw.M.>"}, perSubject: -1, duplicates: 2 * time.Minute,
+			discard: jetstream.DiscardNew,
+		},
 		"RACKBUS_EVENTS": {
 			subjects: []string{"rackbus.events.>"}, perSubject: -1, maxAge: 168 * time.Hour, duplicates: 10 * time.Minute,
 			atomic: true, denyDelete: true,
@@ -57,11 +63,10 @@ func TestTopology(t *testing.T) {
 			require.True(t, ok, s.Name)
 			require.Equal(t, w, row{
 				s.Subjects, s.MaxMsgsPerSubject, s.MaxAge, s.Duplicates, s.AllowAtomicPublish, s.AllowMsgSchedules,
-				s.AllowMsgTTL, s.SubjectDeleteMarkerTTL, s.DenyDelete,
+				s.AllowMsgTTL, s.SubjectDeleteMarkerTTL, s.DenyDelete, s.Discard,
 			}, s.Name)
 			require.Equal(t, replicas, s.Replicas)
 			require.Equal(t, jetstream.FileStorage, s.Storage)
-			require.Equal(t, jetstream.DiscardOld, s.Discard)
 			require.Equal(t, jetstream.LimitsPolicy, s.Retention)
 			require.True(t, s.AllowDirect)
 		}

@@ -5,7 +5,9 @@ package bus
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -126,7 +128,10 @@ func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
 	api, jobs := s.connect(userAPI), s.connect(userJobs)
-	agents := map[node.Family]*Conn{node.FamilyCompute: s.connect(userCompute), node.FamilyPowerShelf: s.connect(userPowerShelf)}
+	agents := map[node.Family]*Conn{
+		node.FamilyCompute: s.connect(userCompute), node.FamilyPowerShelf: s.connect(userPowerShelf),
+		node.FamilyRack: s.connect(userJobs),
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	require.NoError(t, jobs.Provision(ctx))
@@ -140,6 +145,7 @@ func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
 		s.work(ctx, family, api, jobs, a)
 	}
 	s.timers(ctx, jobs)
+	s.catalog(ctx, api, jobs, agents[node.FamilyCompute])
 	s.subscribe(ctx)
 	s.requireNoRefusal()
 }
@@ -172,6 +178,42 @@ func (s *site) inventory(ctx context.Context, api *Conn) {
 	require.NoError(t, api.RemoveNode(ctx, rev))
 }
 
+// catalog keeps an artifact as the API and the jobs service do, and follows and
+// reads it as an agent does.
+func (s *site) catalog(ctx context.Context, api, jobs, agent *Conn) {
+	t := s.t
+	key, err := CatalogArtifact("object", 1)
+	require.NoError(t, err)
+	record := &rackbusv1.ArtifactRecord{V: 1, Cache: "object"}
+	made, err := api.CommitCatalog(ctx, CatalogWrite{Key: key, Value: record})
+	require.NoError(t, err)
+	digest := Digest(sha256.Sum256([]byte("image")))
+	require.NoError(t, jobs.PutBlob(ctx, digest, strings.NewReader("image")))
+	_, err = jobs.CommitCatalog(ctx, CatalogWrite{Key: key, Value: record, Expect: made.Last})
+	require.NoError(t, err)
+	require.ErrorIs(t, jobs.WatchCatalog(ctx, CatalogArtifacts, func(CatalogEntry) error { return io.EOF }, func() {}), io.EOF)
+
+	_, err = agent.CatalogEntry(ctx, key, record)
+	require.NoError(t, err)
+	require.NoError(t, agent.CatalogEntries(ctx, CatalogArtifacts, func(CatalogEntry) error { return nil }))
+	require.ErrorIs(t, agent.WatchCatalog(ctx, CatalogArtifacts, func(CatalogEntry) error { return io.EOF }, func() {}), io.EOF)
+	require.NoError(t, agent.ReadBlob(ctx, digest, io.Discard))
+
+	for _, writer := range []*Conn{api, jobs} {
+		kept, err := writer.KeepBlob(ctx, digest)
+		require.NoError(t, err)
+		require.True(t, kept)
+		blobs, err := writer.Blobs(ctx)
+		require.NoError(t, err)
+		require.Len(t, blobs, 1)
+		require.NoError(t, writer.DropBlob(ctx, blobs[0]))
+		require.ErrorIs(t, writer.DropBlob(ctx, blobs[0]), ErrConflict)
+		_, err = writer.SweepBlobs(ctx, 0)
+		require.NoError(t, err)
+		require.NoError(t, writer.PutBlob(ctx, digest, strings.NewReader("image")))
+	}
+}
+
 func (s *site) locks(ctx context.Context, api *Conn) {
 	t := s.t
 	at := node.Ref{RackID: "r", NodeID: "sync"}
@@ -199,7 +241,13 @@ func (s *site) work(ctx context.Context, family node.Family, api, jobs, agent *C
 	require.True(t, alive)
 	woken := make(chan job.ID, 1)
 	require.NoError(t, agent.OnCancel(ctx, family, func(id job.ID) { woken <- id }))
-	s.query(ctx, family, api, agent)
+	if family != node.FamilyRack {
+		s.query(ctx, family, agent, api, jobs)
+	} else { // coordinators ask, and are not asked
+		svc, err := agent.Serve(family, "1.0.0", 1, nil)
+		require.NoError(t, err)
+		require.NoError(t, svc.Close())
+	}
 
 	commands, err := agent.Commands(ctx, family)
 	require.NoError(t, err)
@@ -271,7 +319,7 @@ func (s *site) admit(ctx context.Context, api *Conn, family node.Family) job.Rec
 	return r
 }
 
-func (s *site) query(ctx context.Context, family node.Family, api, agent *Conn) {
+func (s *site) query(ctx context.Context, family node.Family, agent *Conn, askers ...*Conn) {
 	t := s.t
 	svc, err := agent.Serve(family, "1.0.0", 1, map[string]RequestHandler{
 		"power_get": func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
@@ -281,8 +329,8 @@ func (s *site) query(ctx context.Context, family node.Family, api, agent *Conn) 
 	require.NoError(t, err)
 	defer func() { require.NoError(t, svc.Close()) }()
 	require.NoError(t, agent.nc.Flush())
-	for range 3 {
-		reply, err := api.Request(ctx, family, "power_get", &rackbusv1.NodeRequest{V: 1})
+	for _, asker := range append(askers, askers...) {
+		reply, err := asker.Request(ctx, family, "power_get", &rackbusv1.NodeRequest{V: 1})
 		require.NoError(t, err)
 		require.Equal(t, "on", reply.GetPowerState())
 	}
@@ -349,7 +397,7 @@ func (s *site) timers(ctx context.Context, jobs *Conn) {
 	go func() {
 		done <- jobs.HandleTimers(tctx, func(_ context.Context, timer Timer) error { fired <- timer; return nil })
 	}()
-	for range 2 {
+	for range 3 {
 		timer := receive(ctx, t, fired)
 		require.Equal(t, TimerReap, timer.Kind)
 		records, capacity, err := jobs.Capacity(ctx)
@@ -421,6 +469,8 @@ func TestRolesKeepToTheirOwn(t *testing.T) {
 			"_INBOX_api.x", "$JS.API.STREAM.DELETE.KV_rb", "$JS.API.STREAM.PURGE.KV_rb", "$JS.API.STREAM.MSG.DELETE.KV_rb",
 			"$JS.API.CONSUMER.CREATE.KV_rb.x", "$JS.API.CONSUMER.MSG.NEXT.KV_rb.agent-powershelf",
 			"$JS.API.DIRECT.GET.KV_rb." + commandSubject(node.FamilyPowerShelf, at),
+			subjFwObject + "x", subjBlobChunk + "x", Digest{}.metaSubject(),
+			"$JS.API.STREAM.PURGE.OBJ_rb_fw", "$JS.API.STREAM.MSG.DELETE.OBJ_rb_fw",
 		},
 		userSubscriber: {
 			"$JS.API.DIRECT.GET.KV_rb", "$JS.API.DIRECT.GET.KV_rb." + recordSubject(id), "$JS.API.STREAM.MSG.GET.KV_rb",
@@ -429,7 +479,7 @@ func TestRolesKeepToTheirOwn(t *testing.T) {
 		},
 		userAPI: {cursorSubject(0), foldLeaseSubject(0), outboxSubject(0, 1), publicSubject("r", "n", id, "t", "completed"),
 			"$JS.API.STREAM.DELETE.KV_rb", "$JS.API.STREAM.CREATE.X"},
-		userJobs: {"$JS.API.STREAM.DELETE.KV_rb", inventoryNodeSubject(at), requestSubject(node.FamilyCompute, "power_set")},
+		userJobs: {"$JS.API.STREAM.DELETE.KV_rb", inventoryNodeSubject(at), requestSubject(node.FamilyCompute, "firmware_inventory")},
 	} {
 		for _, subject := range subjects {
 			said := s.refused(user, func(nc *nats.Conn) { require.NoError(t, nc.Publish(subject, []byte("x"))) })

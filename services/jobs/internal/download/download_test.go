@@ -462,9 +462,13 @@ func TestWaysOut(t *testing.T) {
 				done <- err
 			}()
 			await(t, r.holding)
-			for r.states("object")[0] != "available" {
-				time.Sleep(time.Millisecond)
-			}
+			there := errors.New("there")
+			require.ErrorIs(t, r.store.WatchCache(ctx, "object", func(path string, c catalog.ArtifactChange) error {
+				if path == "prod/a.bin" && c.GetState() == rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE {
+					return there
+				}
+				return nil
+			}, func() {}), there)
 			cancel(c.cause)
 			require.ErrorIs(t, await(t, done), c.cause)
 			require.Equal(t, c.states, r.states("object"))

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flashplan
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// powerUnit is the id of a LiteOn power unit.
+var powerUnit = regexp.MustCompile(`^(?i:powerdevice)\d+$`)
+
+// IsPowerUnit reports whether a component is the id of a LiteOn power unit.
+func IsPowerUnit(component string) bool { return powerUnit.MatchString(component) }
+
+// shelfItem: the package of a shelf says itself what it is for, the controller or
+// the supplies; a component is needed only for one LiteOn unit by its id.
+func (r rule) shelfItem(t Target) (Item, error) {
+	key := t.Key
+	if key == "" {
+		key = t.Component
+	}
+	part, err := r.shelfPart(key)
+	if err != nil {
+		return Item{}, err
+	}
+	item := Item{Supplies: part == "PSU" || part == "" && SupplyImage(t.BaseName(), t.Component)}
+	if r.shelf == "LiteOn" && IsPowerUnit(t.Component) {
+		item.Unit = strings.ToLower(t.Component)
+	}
+	return item, nil
+}
+
+// shelfPart is PMC or PSU for the key of a firmware object, LiteOnPMC for example,
+// and empty for any other word.
+func (r rule) shelfPart(key string) (string, error) {
+	word := strings.ReplaceAll(keyOf(key), "_", "")
+	for _, vendor := range []string{"LiteOn", "Delta"} {
+		part, ok := strings.CutPrefix(word, strings.ToUpper(vendor))
+		if !ok || !slices.Contains([]string{"PMC", "PSU"}, part) {
+			continue
+		}
+		if vendor != r.shelf {
+			return "", invalid("%s takes %s packages, not %s", r.nodeType, r.shelf, key)
+		}
+		return part, nil
+	}
+	return "", nil
+}
+
+// SupplyImage reports whether an image is for the supplies of a shelf and not for
+// its controller, by the file's name or by the name of what it is for.
+func SupplyImage(file string, names ...string) bool {
+	file = strings.ToLower(file)
+	if strings.HasPrefix(file, "sp-") || strings.Contains(file, "liteon-psu") || strings.Contains(file, "_psu") {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		name = strings.ToLower(name)
+		return slices.ContainsFunc([]string{"psu", "powerunit", "powerdevice"}, func(word string) bool { return strings.Contains(name, word) })
+	})
+}
