@@ -51,6 +51,12 @@ func TestFaults(t *testing.T) {
 			want: []string{`tls: provide tls.cert, tls.key, and tls.ca for mTLS, or insecure = true for testing`}},
 
 		{name: "gateway id", content: "[switches]\nnmx_gateway_id = \" \"", want: []string{`switches.nmx_gateway_id = " ": must not be blank or whitespace-only`}},
+		{name: "test targets without gate", content: "[switches]\nallow_loopback_targets = true\n[switches.test_ports]\nssh = 2222\ngnmi = 9",
+			want: []string{
+				`switches.allow_loopback_targets = true: needs RACKBUS_ALLOW_INSECURE=1 in the environment`,
+				`switches.test_ports.gnmi = 9: needs RACKBUS_ALLOW_INSECURE=1 in the environment`,
+				`switches.test_ports.ssh = 2222: needs RACKBUS_ALLOW_INSECURE=1 in the environment`,
+			}},
 		{name: "no switch directories", process: config.ProcessSwitchAgent,
 			content: "[keys]\ndir = \"k\"\n[switches]\nswitch_cert_root = \"/none/a\"\nclient_tls_root = \"/none/b\"\ndefault_switch_domain = \"d\"",
 			want:    []string{`switches.switch_cert_root = "/none/a": directory does not exist`, `switches.client_tls_root = "/none/b": directory does not exist`}},
@@ -91,8 +97,8 @@ func TestFaults(t *testing.T) {
 		{name: "pair without roots", content: "[bus]\ntls_cert = \"a\"\ntls_key = \"b\"", want: []string{`bus.tls_cert = "a": needs bus.tls_ca`}},
 		{name: "handshake first", content: "[bus]\ntls_handshake_first = true", want: []string{`bus.tls_handshake_first = true: needs bus.tls_ca`}},
 
-		{name: "keys for nobody", content: "[keys.families_public]\nrack = []\ncompute = [\"rubbish\"]",
-			want: []string{`keys.families_public.compute[0] = "rubbish": must be a public curve key (X...)`, `keys.families_public.rack: unknown family; there are compute, switch and powershelf`}},
+		{name: "keys for nobody", content: "[keys.families_public]\nracks = []\ncompute = [\"rubbish\"]",
+			want: []string{`keys.families_public.compute[0] = "rubbish": must be a public curve key (X...)`, `keys.families_public.racks: unknown family; there are compute, switch, powershelf and rack`}},
 		{name: "agent without keys", process: config.ProcessComputeAgent, want: []string{`keys.dir: is needed to open credentials`}},
 		{name: "api without keys", process: config.ProcessAPI, content: "[tls]\ninsecure = true", environ: []string{allowInsecure},
 			want: []string{`keys: keys.dir or keys.families_public is needed to seal credentials`}},

@@ -15,7 +15,7 @@ import (
 // The doc comments of the structs are the reference, so the source travels in
 // the binary.
 //
-//go:embed schema.go timing.go
+//go:embed schema.go timing.go timing_switch.go
 var schemaSource embed.FS
 
 const referenceHead = `# Configuration
@@ -28,7 +28,7 @@ Environment variables replace values of the file: ` + "`RACKBUS_`" + `, then the
 
 Durations are text with a unit: ` + "`\"500ms\"`, `\"30s\"`, `\"1h30m\"`" + `.
 
-` + "`RACKBUS_ALLOW_INSECURE=1`" + ` in the environment is the second key to ` + "`tls.insecure`" + ` (flag ` + "`--insecure`" + `); it has no place in the file.
+` + "`RACKBUS_ALLOW_INSECURE=1`" + ` in the environment is the second key to ` + "`tls.insecure`" + ` (flag ` + "`--insecure`" + `), ` + "`switches.allow_loopback_targets`" + ` and ` + "`switches.test_ports`" + `; it has no place in the file.
 `
 
 // Reference returns the description of all keys as Markdown.

@@ -16,12 +16,15 @@ type Config struct {
 	TLS        TLS        `koanf:"tls"`
 	Switches   Switches   `koanf:"switches"`
 	Workflows  Workflows  `koanf:"workflows"`
+	Artifacts  Artifacts  `koanf:"artifacts"`
 	Logging    Logging    `koanf:"logging"`
 	Bus        Bus        `koanf:"bus"`
 	Keys       Keys       `koanf:"keys"`
 	API        API        `koanf:"api"`
 	Jobs       Jobs       `koanf:"jobs"`
 	Agent      Agent      `koanf:"agent"`
+	SSH        SSH        `koanf:"ssh"`
+	Validation Validation `koanf:"validation"`
 	Standalone Standalone `koanf:"standalone"`
 	Timing     Timing     `koanf:"timing"`
 
@@ -66,14 +69,32 @@ type Switches struct {
 	InsecureSwitch bool `koanf:"insecure_switch"`
 	// Name this service gives itself towards the NMX controller.
 	NMXGatewayID string `koanf:"nmx_gateway_id"`
-	// Accept loopback addresses as switch targets. For a simulated rack.
+	// Accept loopback addresses as switch targets. For a simulated rack: it also needs RACKBUS_ALLOW_INSECURE=1 in the environment.
 	AllowLoopbackTargets bool `koanf:"allow_loopback_targets"`
+
+	TestPorts SwitchTestPorts `koanf:"test_ports"`
+}
+
+// SwitchTestPorts replace the fixed ports of switches, for a simulated rack. 0 is
+// the port of real switches; any other also needs RACKBUS_ALLOW_INSECURE=1 in the
+// environment. The NVUE port is that of the host endpoint.
+type SwitchTestPorts struct {
+	// SSH and SFTP, in place of 22.
+	SSH uint16 `koanf:"ssh"`
+	// The controller of the NVLink fabric, in place of 9370.
+	NMXController uint16 `koanf:"nmx_controller"`
+	// The telemetry of the fabric, in place of 9352.
+	NMXTelemetry uint16 `koanf:"nmx_telemetry"`
+	// The gNMI server, in place of 9339.
+	GNMI uint16 `koanf:"gnmi"`
 }
 
 // Workflows is about firmware files and job records.
 type Workflows struct {
 	// Directory of firmware files and the download cache; made when missing, must be writable.
 	FirmwareDir string `koanf:"firmware_dir"`
+	// Where firmware objects keep their artifacts: `dir`, below `workflows.firmware_dir`, which then must be shared by all processes, or `bus`, in the object store of the NATS servers.
+	ArtifactStore string `koanf:"artifact_store"`
 	// Limit for one upload to a switch, in seconds.
 	SFTPUploadTimeoutSeconds int `koanf:"sftp_upload_timeout_seconds"`
 	// Limit for one step of such an upload, in seconds; at most the limit for the upload.
@@ -84,6 +105,42 @@ type Workflows struct {
 	TerminalJobTTLSeconds int `koanf:"terminal_job_ttl_seconds"`
 	// Firmware inventory that nodes must show before an update, by profile name: a list of component names, or a table with `ap_names` and `flint_devices` (counts of `cx7`, `cx8`, `bf3_nic`).
 	ExpectedInventoryProfiles map[string]InventoryProfile `koanf:"expected_inventory_profiles"`
+}
+
+// Artifacts is from where the files of firmware objects may be fetched, and how.
+type Artifacts struct {
+	// Schemes that may be used: http, https and file.
+	Schemes []string `koanf:"schemes"`
+	// Hosts that may be contacted, by name or address; `*.example.net` is every host below a domain. Empty is any.
+	Hosts []string `koanf:"hosts"`
+	// Addresses that may be contacted, as ranges like 10.0.0.0/8. Empty is every public one; private, loopback and link-local ones must be listed.
+	Addresses []string `koanf:"addresses"`
+	// Follow redirects from http to https. Other changes of the scheme are never followed.
+	FollowToHTTPS bool `koanf:"follow_to_https"`
+	// Directories below which files may be read. Empty is `workflows.firmware_dir`.
+	FileDirs []string `koanf:"file_dirs"`
+	// Roots (PEM) that HTTPS servers must be signed by, in place of those of the system.
+	TLSCA string `koanf:"tls_ca"`
+	// Largest file, in bytes.
+	MaxFileBytes int `koanf:"max_file_bytes"`
+	// Files of one firmware object.
+	MaxFiles int `koanf:"max_files"`
+	// All files of one firmware object together, in bytes.
+	MaxTotalBytes int `koanf:"max_total_bytes"`
+	// Files fetched at the same time by one process.
+	MaxConcurrent int `koanf:"max_concurrent"`
+	// Limit for connecting, and for TLS once more.
+	ConnectTimeout time.Duration `koanf:"connect_timeout"`
+	// A download that gets no byte for so long is broken off and tried again.
+	StallTimeout time.Duration `koanf:"stall_timeout"`
+	// Limit for one file with all tries.
+	FileTimeout time.Duration `koanf:"file_timeout"`
+	// Tries in a row that may fail without getting any further.
+	Attempts int `koanf:"attempts"`
+	// With `workflows.artifact_store = "bus"`: what an agent keeps of the files it has used, in bytes.
+	CacheBytes int `koanf:"cache_bytes"`
+	// How long an agent waits for a file of which nothing is heard.
+	WaitTimeout time.Duration `koanf:"wait_timeout"`
 }
 
 // Logging is the log on standard output.
@@ -123,9 +180,9 @@ type Bus struct {
 // Keys are the key pairs with which credentials are sealed for the agents of
 // one family.
 type Keys struct {
-	// Key directory as `rackbus keys init` writes it. Agents read their family's seed there, the API all public keys.
+	// Key directory as `rackbus keys init` writes it. Agents read their family's seed there, the jobs service that of `rack`, the API all public keys.
 	Dir string `koanf:"dir"`
-	// Public keys by family (compute, switch, powershelf), newest first, in place of the files in `keys.dir`.
+	// Public keys by family (compute, switch, powershelf, rack), newest first, in place of the files in `keys.dir`.
 	FamiliesPublic map[string][]string `koanf:"families_public"`
 }
 
@@ -171,6 +228,50 @@ type Agent struct {
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
 	// Families a standalone process runs agents for.
 	Families []string `koanf:"families"`
+	// Address and port on which images are offered to devices that only fetch them themselves; used with `image_url`.
+	ImageListen string `koanf:"image_listen"`
+	// URL below which devices reach that address, for example http://10.0.0.5:8804. Empty refuses updates of such devices.
+	ImageURL string `koanf:"image_url"`
+}
+
+// SSH is how agents log in to the operating systems of hosts and switches.
+type SSH struct {
+	// How host keys are checked: trust_on_first_use, strict, or off.
+	HostKeyPolicy string `koanf:"host_key_policy"`
+	// Host keys in the format of OpenSSH; empty is `.ssh/known_hosts` in the home directory of the process's user.
+	KnownHosts string `koanf:"known_hosts"`
+	// Families whose devices are also offered algorithms with known weaknesses, which old ones need: compute, switch.
+	LegacyFamilies []string `koanf:"legacy_families"`
+}
+
+// Validation is the external command that validates compute trays.
+type Validation struct {
+	// Program and arguments of the validator, one word each; empty for none. Words may hold {job_id}, {rack_id}, {node_id}, {node_type}, {bmc_address}, {bmc_port}, {host_address}, {host_port}, {log_dir}, {work_dir}.
+	Command []string `koanf:"command"`
+	// Arguments added when a request brings a configuration, which {config_override} stands for.
+	OverrideArguments []string `koanf:"override_arguments"`
+	// Program and arguments that release a node after its validation; repeated until it succeeds. Empty for none.
+	ReleaseCommand []string `koanf:"release_command"`
+	// Further variables of both commands: a file of NAME=value lines, sealed with `rackbus keys seal`.
+	EnvironmentFile string `koanf:"environment_file"`
+	// Directory the commands run in; made when missing.
+	WorkDir string `koanf:"work_dir"`
+	// Directory in which every job gets one for its output; empty is `logs` in `validation.work_dir`.
+	LogDir string `koanf:"log_dir"`
+	// Limit for one validation; less than the run deadline of the job.
+	Limit time.Duration `koanf:"limit"`
+	// Limit for one release.
+	ReleaseLimit time.Duration `koanf:"release_limit"`
+	// Limit for the one release of a job that is terminated or past its deadline; less than 2m.
+	LastReleaseLimit time.Duration `koanf:"last_release_limit"`
+	// Pause before a failed release is repeated.
+	ReleaseRetry time.Duration `koanf:"release_retry"`
+	// Pause between asking a command to stop and killing it.
+	KillGrace time.Duration `koanf:"kill_grace"`
+	// How much of the output goes into the job's result, in bytes; the log files hold more.
+	MaxOutputBytes int `koanf:"max_output_bytes"`
+	// Validations of one agent at the same time.
+	MaxRunning int `koanf:"max_running"`
 }
 
 // Standalone is the process that runs everything, with its own NATS server.

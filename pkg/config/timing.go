@@ -12,6 +12,8 @@ type Timing struct {
 
 	Bus        BusTiming        `koanf:"bus"`
 	Redfish    RedfishTiming    `koanf:"redfish"`
+	InBand     InBandTiming     `koanf:"in_band"`
+	Switch     SwitchTiming     `koanf:"switch"`
 	ColdReboot ColdRebootTiming `koanf:"cold_reboot"`
 }
 
@@ -99,6 +101,16 @@ type RedfishTiming struct {
 	PowerUnitsInterval time.Duration `koanf:"power_units_interval"`
 	// Limit for these checks.
 	PowerUnitsLimit time.Duration `koanf:"power_units_limit"`
+	// Pause between two power units that are updated one by one.
+	PowerUnitSettle time.Duration `koanf:"power_unit_settle"`
+	// Pause before a second image for one of them.
+	PowerUnitRetrySettle time.Duration `koanf:"power_unit_retry_settle"`
+	// Pause before an image for all power units, which the shelf refused as busy, is sent again.
+	PowerUnitsPause time.Duration `koanf:"power_units_pause"`
+	// Pause before a BMC is told again to keep its configuration (Lenovo).
+	PreserveInterval time.Duration `koanf:"preserve_interval"`
+	// Pause before it is read back whether it will.
+	PreserveSettle time.Duration `koanf:"preserve_settle"`
 
 	// Pause before a power command of an activation is repeated.
 	PowerCommandRetryInterval time.Duration `koanf:"power_command_retry_interval"`
@@ -133,6 +145,8 @@ type RedfishTiming struct {
 	// How long a manager must answer without a gap to count as restarted unseen.
 	ManagerSteady time.Duration `koanf:"manager_steady"`
 
+	// Pause after a node that did not answer was brought back by an AUX cycle.
+	RecoveryGrace time.Duration `koanf:"recovery_grace"`
 	// How long a device is watched for the restart of an activation whose answer was lost.
 	RestartSettle time.Duration `koanf:"restart_settle"`
 	// Pause between an activation and the first look at the versions.
@@ -143,8 +157,37 @@ type RedfishTiming struct {
 	VerifyInterval time.Duration `koanf:"verify_interval"`
 }
 
+// InBandTiming holds the waits for the host operating systems of compute trays,
+// from which network devices are flashed.
+type InBandTiming struct {
+	// Limit for connecting to SSH.
+	ConnectTimeout time.Duration `koanf:"connect_timeout" scale:"no"`
+	// Limit for one look whether the host has booted.
+	ProbeTimeout time.Duration `koanf:"probe_timeout" scale:"no"`
+	// Pause between two looks.
+	ReadyInterval time.Duration `koanf:"ready_interval"`
+	// Looks before the host counts as not ready.
+	ReadyAttempts int `koanf:"ready_attempts"`
+	// Limit for all of them.
+	ReadyLimit time.Duration `koanf:"ready_limit"`
+	// Limit for a command that reads.
+	QueryTimeout time.Duration `koanf:"query_timeout" scale:"no"`
+	// Limit for the copy of one image.
+	UploadTimeout time.Duration `koanf:"upload_timeout" scale:"no"`
+	// A copy without any progress for so long has failed.
+	UploadStall time.Duration `koanf:"upload_stall" scale:"no"`
+	// Limit for flashing one device.
+	FlashTimeout time.Duration `koanf:"flash_timeout" scale:"no"`
+	// Pause between two looks whether a flash of an agent that died is still running.
+	FlashPoll time.Duration `koanf:"flash_poll"`
+	// Looks at the versions before an update counts as failed.
+	VerifyAttempts int `koanf:"verify_attempts"`
+	// Pause between two of these looks.
+	VerifyInterval time.Duration `koanf:"verify_interval"`
+}
+
 // ColdRebootTiming holds the waits of a rack's cold reboot. A request may
-// replace each of them.
+// replace the pauses and poll limits.
 type ColdRebootTiming struct {
 	// Pause before the first look whether the compute trays are down.
 	PrestageShutdownFloor time.Duration `koanf:"prestage_shutdown_floor"`
@@ -164,4 +207,10 @@ type ColdRebootTiming struct {
 	ComputeBootWait time.Duration `koanf:"compute_boot_wait"`
 	// Pause between two looks.
 	PollInterval time.Duration `koanf:"poll_interval"`
+	// Limit for one power action. No request replaces this and the following two.
+	ActionLimit time.Duration `koanf:"action_limit" scale:"no"`
+	// Limit for one look at a node.
+	ProbeLimit time.Duration `koanf:"probe_limit" scale:"no"`
+	// How long a power action of which no answer came may take to show in the power state.
+	ActionSettle time.Duration `koanf:"action_settle"`
 }

@@ -50,6 +50,9 @@ func (c *Config) validate(p Process, faults *Faults) {
 	c.checkJobs(faults)
 	c.checkAgent(faults)
 	c.checkTiming(faults)
+	c.checkSSH(faults)
+	c.checkValidation(p, faults)
+	c.checkArtifacts(faults)
 	if c.Workflows.SFTPStepTimeoutSeconds > c.Workflows.SFTPUploadTimeoutSeconds {
 		faults.add("workflows.sftp_step_timeout_seconds", c.Workflows.SFTPStepTimeoutSeconds,
 			fmt.Sprintf("SFTP step timeout must be less than or equal to upload timeout (%d)", c.Workflows.SFTPUploadTimeoutSeconds))
@@ -106,6 +109,7 @@ func (c *Config) checkSwitches(p Process, faults *Faults) {
 	if strings.TrimSpace(s.NMXGatewayID) == "" {
 		faults.add("switches.nmx_gateway_id", s.NMXGatewayID, "must not be blank or whitespace-only")
 	}
+	c.checkTestTargets(faults)
 	if s.InsecureSwitch {
 		return // the material below is not used
 	}
@@ -121,6 +125,23 @@ func (c *Config) checkSwitches(p Process, faults *Faults) {
 	}
 	if s.DNSDomain != "" && !dnsName(s.DNSDomain) {
 		faults.add("switches.dns_domain", s.DNSDomain, "must be a DNS name, without port or wildcard")
+	}
+}
+
+// checkTestTargets refuses what only a simulated rack needs: on a real one it would
+// send the credentials of switches to whatever listens on this host.
+func (c *Config) checkTestTargets(faults *Faults) {
+	if c.insecureAllowed {
+		return
+	}
+	const needs = "needs " + envInsecure + "=1 in the environment"
+	if c.Switches.AllowLoopbackTargets {
+		faults.add("switches.allow_loopback_targets", true, needs)
+	}
+	for _, f := range fieldsOf("switches.test_ports.", reflect.ValueOf(c.Switches.TestPorts)) {
+		if port := f.value.Uint(); port != 0 {
+			faults.add(f.path, port, needs)
+		}
 	}
 }
 
@@ -199,8 +220,8 @@ func (c *Config) checkBus(faults *Faults) {
 func (c *Config) checkKeys(p Process, faults *Faults) {
 	for _, family := range slices.Sorted(maps.Keys(c.Keys.FamiliesPublic)) {
 		path := "keys.families_public." + family
-		if !node.Family(family).Valid() {
-			faults.add(path, nil, "unknown family; there are compute, switch and powershelf")
+		if !node.Family(family).HasKeys() {
+			faults.add(path, nil, "unknown family; there are compute, switch, powershelf and rack")
 			continue
 		}
 		for i, key := range c.Keys.FamiliesPublic[family] {
@@ -218,7 +239,7 @@ func (c *Config) checkKeys(p Process, faults *Faults) {
 		if c.Keys.Dir == "" {
 			faults.add("keys.dir", nil, "is needed to open credentials")
 		}
-	case ProcessJobs, ProcessStandalone: // the one needs no keys, the other makes them
+	case ProcessJobs, ProcessStandalone: // the one can do without, the other makes them
 	}
 }
 
