@@ -14,6 +14,8 @@ type Kind string
 const (
 	KindCompute    Kind = "compute"
 	KindPowerShelf Kind = "powershelf"
+	// KindSwitch is the BMC of a switch, through which only its power is driven.
+	KindSwitch Kind = "switch"
 )
 
 // PowerStyle says how power is read and switched.
@@ -101,24 +103,24 @@ type Profile struct {
 
 // Validate names what a profile lacks. A client is made only for a whole one.
 func (p Profile) Validate() error {
-	required := []struct {
+	type field struct {
 		name string
 		set  bool
-	}{
-		{"NodeType", p.NodeType != ""},
-		{"Update", p.Update != ""},
-		{"MultipartPath", p.MultipartPath != ""},
-		{"PushPath", p.PushPath != ""},
-		{"TaskLimit", p.TaskLimit > 0},
-		{"Activation", len(p.Activation.Steps) > 0},
 	}
-	require := func(name string, set bool) {
-		required = append(required, struct {
-			name string
-			set  bool
-		}{name, set})
+	required := []field{{"NodeType", p.NodeType != ""}}
+	require := func(name string, set bool) { required = append(required, field{name, set}) }
+	if p.Kind != KindSwitch {
+		required = append(required,
+			field{"Update", p.Update != ""},
+			field{"MultipartPath", p.MultipartPath != ""},
+			field{"PushPath", p.PushPath != ""},
+			field{"TaskLimit", p.TaskLimit > 0},
+			field{"Activation", len(p.Activation.Steps) > 0},
+		)
 	}
 	switch p.Kind {
+	case KindSwitch:
+		require("SystemID", p.SystemID != "")
 	case KindCompute:
 		require("SystemID", p.SystemID != "")
 		require("BaseboardID", p.BaseboardID != "")

@@ -33,6 +33,7 @@ type activationState struct {
 // activationStep is one stage of an activation: steps up to and with one that
 // must not be repeated, or a single one that may be.
 type activationStep struct {
+	g     *group
 	u     *update
 	steps []redfish.Step
 	round int
@@ -45,7 +46,8 @@ type activationStep struct {
 // the job is left only at the end: nobody is helped by a host that stays off.
 // Products with a second round have its steps listed too; they are skipped when
 // the host came on.
-func (u *update) activation() []agent.Stage {
+func (g *group) activation() []agent.Stage {
+	u := g.u
 	plan := u.c.Profile().Activation
 	rounds := max(plan.Rounds, 1)
 	steps := plan.Steps
@@ -57,7 +59,7 @@ func (u *update) activation() []agent.Stage {
 		groups := groupSteps(steps)
 		for i, group := range groups {
 			last := i == len(groups)-1
-			a := &activationStep{u: u, steps: group, round: round, last: last, mayRepeat: last && round < rounds}
+			a := &activationStep{g: g, u: u, steps: group, round: round, last: last, mayRepeat: last && round < rounds}
 			stages = append(stages, a.stage())
 		}
 	}
@@ -82,7 +84,7 @@ func groupSteps(steps []redfish.Step) [][]redfish.Step {
 func (a *activationStep) step() redfish.Step { return a.steps[len(a.steps)-1] }
 
 func (a *activationStep) stage() agent.Stage {
-	name := "activate_" + string(a.step())
+	name := a.g.named("activate") + "_" + string(a.step())
 	if a.round > 1 {
 		name = fmt.Sprintf("%s_%d", name, a.round)
 	}
@@ -103,12 +105,14 @@ func (a *activationStep) stage() agent.Stage {
 	return s
 }
 
+func (a *activationStep) state() *activationState { return &a.g.state().Activation }
+
 // skip says why the stage has nothing to do.
 func (a *activationStep) skip() error {
-	if !a.u.applied() {
+	if !a.g.applied() {
 		return agent.Skip("nothing was installed")
 	}
-	if a.round > 1 && !a.u.state.Activation.SecondRound {
+	if a.round > 1 && !a.state().SecondRound {
 		return agent.Skip("the host came on in the first round")
 	}
 	return nil
@@ -120,17 +124,17 @@ func (a *activationStep) run(ctx context.Context) error {
 	}
 	u := a.u
 	u.current = nil
-	err := u.c.RunStep(ctx, a.step(), &u.state.Activation.Device)
+	err := u.c.RunStep(ctx, a.step(), &a.state().Device)
 	if a.mayRepeat && errors.Is(err, redfish.ErrPowerState) {
 		u.t.Logger().Warn("host did not come on, another round follows", "op", string(a.step()), "err", err)
-		u.state.Activation.SecondRound = true
-		return u.t.Set(u.state)
+		a.state().SecondRound = true
+		return u.save()
 	}
 	if err != nil {
 		return fail(phaseActivation, "", err)
 	}
-	u.state.Activated = u.state.Activated || a.last
-	return u.t.Set(u.state)
+	a.g.state().Activated = a.g.state().Activated || a.last
+	return u.save()
 }
 
 // prepare reads what is needed to tell later whether the step has happened,
@@ -145,11 +149,11 @@ func (a *activationStep) prepare(ctx context.Context) error {
 	if err != nil && !transient(err) {
 		return fail(phaseActivation, "", err)
 	}
-	u.state.Activation = activationState{SecondRound: u.state.Activation.SecondRound, Versions: versionsOf(inventory)}
-	if err := u.c.PrepareStep(ctx, a.step(), &u.state.Activation.Device); err != nil && !transient(err) {
+	*a.state() = activationState{SecondRound: a.state().SecondRound, Versions: versionsOf(inventory)}
+	if err := u.c.PrepareStep(ctx, a.step(), &a.state().Device); err != nil && !transient(err) {
 		return fail(phaseActivation, "", err)
 	}
-	return u.t.Set(u.state)
+	return u.save()
 }
 
 // runOnce does the steps that lead to the one that must not be repeated, and
@@ -158,51 +162,59 @@ func (a *activationStep) runOnce(ctx context.Context) error {
 	u := a.u
 	for _, step := range a.steps[:len(a.steps)-1] {
 		u.t.Progress(0, "Activating firmware: "+stepText(step))
-		if err := u.c.RunStep(ctx, step, &u.state.Activation.Device); err != nil {
+		if err := u.c.RunStep(ctx, step, &a.state().Device); err != nil {
 			return fail(phaseActivation, "", err)
 		}
 	}
 	u.t.Progress(0, "Activating firmware: "+stepText(a.step()))
-	u.state.Activation.Sent = true
+	a.state().Sent = true
 	if err := u.t.Save(ctx, u.state); err != nil {
 		return err
 	}
-	if err := u.c.RunStep(ctx, a.step(), &u.state.Activation.Device); err != nil {
+	if err := u.c.RunStep(ctx, a.step(), &a.state().Device); err != nil {
 		return fail(phaseActivation, "", tryAgain(err))
 	}
 	if err := u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 		return err
 	}
-	u.state.Activated = u.state.Activated || a.last
-	return u.t.Set(u.state)
+	a.g.state().Activated = a.g.state().Activated || a.last
+	return u.save()
 }
 
-// observe watches for proof that the step has happened: a device that accepted it
-// may begin some time later, and must not get it twice.
+// observe watches for proof that the step has happened.
 func (a *activationStep) observe(ctx context.Context) (agent.Observation, error) {
 	a.u.current = nil
-	if !a.u.state.Activation.Sent {
+	if !a.state().Sent {
 		return agent.ObservedNotStarted, nil
 	}
-	timing := &a.u.d.opts.Timing
+	seen, err := a.u.watchRestart(ctx, a.step(), a.state())
+	if seen == agent.ObservedDone {
+		a.g.state().Activated = a.g.state().Activated || a.last
+		return seen, a.u.save()
+	}
+	return seen, err
+}
+
+// watchRestart watches for proof that a step has happened: a device that accepted
+// it may begin some time later, and must not get it twice.
+func (u *update) watchRestart(ctx context.Context, step redfish.Step, state *activationState) (agent.Observation, error) {
+	timing := &u.d.opts.Timing
 	end := time.Now().Add(timing.RestartSettle)
 	for {
 		last := !time.Now().Before(end)
-		seen, err := a.look(ctx)
+		seen, err := u.lookForRestart(ctx, step, state)
 		if last || err != nil || seen == agent.ObservedDone {
 			return seen, err
 		}
-		if err := a.u.t.Sleep(ctx, timing.TaskPoll.Interval); err != nil {
+		if err := u.t.Sleep(ctx, timing.TaskPoll.Interval); err != nil {
 			return agent.ObservedUnknown, err
 		}
 	}
 }
 
-// look looks for a restart of the manager, or versions that have come into force.
-// A manager that tells its restarts also proves that there was none so far.
-func (a *activationStep) look(ctx context.Context) (agent.Observation, error) {
-	u := a.u
-	state := &u.state.Activation
+// lookForRestart looks for a restart of the manager, or versions that have come
+// into force. A manager that tells its restarts also proves that there was none.
+func (u *update) lookForRestart(ctx context.Context, step redfish.Step, state *activationState) (agent.Observation, error) {
 	if err := u.c.WaitReady(ctx); err != nil {
 		return agent.ObservedUnknown, fail(phaseActivation, "", err)
 	}
@@ -210,10 +222,10 @@ func (a *activationStep) look(ctx context.Context) (agent.Observation, error) {
 	if err != nil {
 		return agent.ObservedUnknown, fail(phaseActivation, "", again(err))
 	}
-	happened := changed(state.Versions, inventory)
+	happened := changed(state.Versions, inventory, "")
 	before := state.Device.Manager
 	if before != nil && !happened {
-		if happened, err = u.c.StepHappened(ctx, a.step(), &state.Device); err != nil {
+		if happened, err = u.c.StepHappened(ctx, step, &state.Device); err != nil {
 			return agent.ObservedUnknown, fail(phaseActivation, "", again(err))
 		}
 	}
@@ -223,8 +235,7 @@ func (a *activationStep) look(ctx context.Context) (agent.Observation, error) {
 			// The next step need not wait for a restart that is over.
 			before.Accepted = true
 		}
-		u.state.Activated = u.state.Activated || a.last
-		return agent.ObservedDone, u.t.Set(u.state)
+		return agent.ObservedDone, nil
 	case before != nil && (before.LastResetTime != "" || before.UptimeSeconds >= 0):
 		return agent.ObservedNotStarted, nil
 	default:

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
@@ -20,41 +22,54 @@ const checkAttempts = 3
 // check makes sure that the node can take the package, and finds out whether it
 // needs it.
 func (p *pkgStages) check(ctx context.Context) error {
-	if p.i > 0 && p.u.state.Targets[p.i-1].Uploaded {
+	if p.before != nil && p.before.Uploaded {
 		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.PackagePause); err != nil {
 			return err
 		}
 	}
-	img, err := p.u.d.images.open(ctx, p.target)
+	img, err := p.u.open(ctx, p.item.Index)
 	if err != nil {
 		return err
 	}
 	defer img.Close()
 	content := p.read(img)
 	s := p.state()
-	*s = targetState{HMC: forHMC(p.target.GetComponent(), img.name, content)}
-	if err := p.refuseSupplies(img, content); err != nil {
-		return err
+	item := p.item
+	if content.forHMC() {
+		item = item.ForBaseboard()
 	}
-	if err := p.preconditions(ctx); err != nil {
-		return fail(phaseUpdate, p.label, err)
+	*s = targetState{HMC: item.Send.Baseboard}
+	if p.u.c.Profile().PowerUnitsPath != "" && (p.item.Supplies || content.forSupplies()) {
+		s.Supplies = &suppliesState{Version: supplyVersion(img.name, content)}
 	}
-	if err := p.compare(ctx, img, content); err != nil {
-		return fail(phaseUpdate, p.label, again(err))
+	for _, look := range []func() error{
+		func() error { return again(p.expectedInventory(ctx)) },
+		func() error { return p.preconditions(ctx) },
+		func() error { return again(p.compare(ctx, content)) },
+	} {
+		if err := look(); err != nil {
+			return fail(phaseUpdate, p.label, p.u.afterRecovery(err))
+		}
 	}
 	return p.save()
 }
 
-// refuseSupplies: supplies are flashed one by one, in a way of their own.
-func (p *pkgStages) refuseSupplies(img *image, content *packageContent) error {
-	if p.u.c.Profile().Kind != redfish.KindPowerShelf {
+// expectedInventory makes sure that the node shows the firmware that its profile
+// promises: a board that is missing would not be updated, and nobody would know.
+func (p *pkgStages) expectedInventory(ctx context.Context) error {
+	name := p.u.t.Target().GetInventoryProfile()
+	if name == "" {
 		return nil
 	}
-	if !redfish.IsPowerUnitPackage(path.Base(img.name), []string{p.target.GetComponent()}) && !content.forSupplies() {
+	profile, ok := p.u.d.opts.Profiles[name]
+	if !ok {
+		return agent.Fail(job.FailureInvalidArgument, phaseValidation,
+			fmt.Sprintf("the configuration of the agent has no expected inventory profile %q", name), nil)
+	}
+	if len(profile.Names) == 0 {
 		return nil
 	}
-	return agent.Fail(job.FailureInvalidArgument, phaseValidation,
-		fmt.Sprintf("%s is an image for power supplies, which this release does not update", p.target.GetFile()), nil)
+	return p.u.c.ExpectedInventory(ctx, profile.Names)
 }
 
 func (p *pkgStages) preconditions(ctx context.Context) error {
@@ -83,33 +98,76 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 
 // compare notes the versions before the upload, and whether the package has
 // anything new for the device.
-func (p *pkgStages) compare(ctx context.Context, img *image, content *packageContent) error {
+func (p *pkgStages) compare(ctx context.Context, content *packageContent) error {
 	s := p.state()
-	inventory, err := p.u.inventory(ctx)
+	inventory, complete, err := p.u.readInventory(ctx)
 	if err != nil {
 		return err
 	}
+	if complete {
+		if err := p.lacksTarget(inventory); err != nil {
+			return err
+		}
+	}
 	s.VersionsBefore = versionsOf(inventory)
-	want := expected(p.u.c.Profile(), p.target, img, content, inventory)
+	if s.Supplies != nil {
+		return p.compareSupplies(ctx)
+	}
+	want, err := p.expected(ctx, content, inventory)
+	if err != nil {
+		return err
+	}
 	s.Expected = want.versions
 	report := redfish.CompareVersions(s.Expected, inventory)
 	if want.complete && report.Status == redfish.VersionMatched && !p.u.cmd.GetForce() {
-		s.Skipped = "already at the version of the package"
+		s.Skipped = alreadyInstalled
 	}
 	return nil
 }
 
+const alreadyInstalled = "already at the version of the package"
+
+// lacksTarget refuses an inventory entry that the node does not have, before the
+// image is sent and not after.
+func (p *pkgStages) lacksTarget(inventory []redfish.FirmwareItem) error {
+	for _, uri := range p.send().Scope {
+		name := path.Base(uri)
+		has := slices.ContainsFunc(inventory, func(i redfish.FirmwareItem) bool {
+			return strings.EqualFold(i.Name, name) || strings.EqualFold(i.URI, uri)
+		})
+		if !has {
+			return agent.Fail(job.FailureTargetNotFound, phaseUpdate,
+				fmt.Sprintf("the node has no firmware inventory entry %s, which target %s names", name, p.label), nil)
+		}
+	}
+	return nil
+}
+
+// preserve makes a BMC keep its settings while its own firmware is replaced.
+func (p *pkgStages) preserve(ctx context.Context) error {
+	if s := p.state(); s.Skipped != "" {
+		return agent.Skip(s.Skipped)
+	}
+	return fail(phaseUpdate, p.label, p.u.c.PreserveConfiguration(ctx))
+}
+
 // inventory reads the installed firmware. Members that cannot be read are left
 // out: components vanish while they restart.
-func (u *update) inventory(ctx context.Context) (items []redfish.FirmwareItem, err error) {
+func (u *update) inventory(ctx context.Context) ([]redfish.FirmwareItem, error) {
+	items, _, err := u.readInventory(ctx)
+	return items, err
+}
+
+// readInventory also tells whether every member was read.
+func (u *update) readInventory(ctx context.Context) (items []redfish.FirmwareItem, complete bool, err error) {
 	err = u.d.seats.seated(ctx, func() error {
 		items, err = u.c.FirmwareInventory(ctx)
 		return err
 	})
 	if err != nil && !errors.As(err, new(*redfish.InventoryError)) {
-		return nil, err
+		return nil, false, err
 	}
-	return items, nil
+	return items, err == nil, nil
 }
 
 func versionsOf(inventory []redfish.FirmwareItem) map[string]string {
@@ -120,9 +178,13 @@ func versionsOf(inventory []redfish.FirmwareItem) map[string]string {
 	return out
 }
 
-// changed reports whether any entry reads another version than before.
-func changed(before map[string]string, inventory []redfish.FirmwareItem) bool {
+// changed reports whether any entry reads another version than before, or with an
+// entry named, whether that one does.
+func changed(before map[string]string, inventory []redfish.FirmwareItem, entry string) bool {
 	for _, item := range inventory {
+		if entry != "" && !strings.EqualFold(item.Name, path.Base(entry)) {
+			continue
+		}
 		if version, known := before[item.Name]; known && version != item.Version {
 			return true
 		}

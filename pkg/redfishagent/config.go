@@ -18,7 +18,7 @@ func FromConfig(c *config.Config, family node.Family) Options {
 		Pool:        redfish.NewPool(redfish.PoolOptions{Connect: t.ConnectTimeout, Handshake: t.ConnectTimeout}),
 		FirmwareDir: c.Workflows.FirmwareDir,
 		MaxUploads:  c.Agent.MaxUploads, MaxConnections: c.Agent.MaxConnections,
-		Version: telemetry.Version(),
+		Version: telemetry.Version(), Profiles: profilesOf(c),
 		Timing: Timing{
 			Redfish: redfishTiming(t),
 			TaskPoll: redfish.PollOptions{
@@ -30,8 +30,17 @@ func FromConfig(c *config.Config, family node.Family) Options {
 			UntrackedLimit: t.TaskTolerance,
 			UploadAttempts: t.UploadAttempts, UploadPause: t.UploadPause, UploadSettle: t.UploadSettle,
 			RestartSettle: t.RestartSettle, LostTaskWindow: t.LostTaskWindow, PackagePause: t.PackagePause,
+			UnitSettle: t.PowerUnitSettle, UnitRetrySettle: t.PowerUnitRetrySettle, RecoveryGrace: t.RecoveryGrace,
 		},
 	}
+}
+
+func profilesOf(c *config.Config) map[string]InventoryProfile {
+	out := make(map[string]InventoryProfile, len(c.Workflows.ExpectedInventoryProfiles))
+	for name, p := range c.Workflows.ExpectedInventoryProfiles {
+		out[name] = InventoryProfile{Names: p.APNames, FlintDevices: p.FlintDevices}
+	}
+	return out
 }
 
 func taskLimit(t config.RedfishTiming, family node.Family) time.Duration {
@@ -50,7 +59,8 @@ func redfishTiming(t config.RedfishTiming) redfish.Timing {
 		BackgroundCopyLimit: t.BackgroundCopyLimit, BackgroundCopyInterval: t.BackgroundCopyInterval,
 		ReadyInterval: t.ReadyInterval, ReadyLimit: t.ReadyLimit,
 		PowerUnitLimit: t.PowerUnitLimit, PowerUnitPoll: t.PowerUnitPoll,
-		PowerUnitsLimit: t.PowerUnitsLimit, PowerUnitsInterval: t.PowerUnitsInterval,
+		PowerUnitsLimit: t.PowerUnitsLimit, PowerUnitsInterval: t.PowerUnitsInterval, PowerUnitsPause: t.PowerUnitsPause,
+		PreserveInterval: t.PreserveInterval, PreserveSettle: t.PreserveSettle,
 		StepInterval: t.PowerCommandRetryInterval, PowerPoll: t.PowerPoll,
 		PowerOffLimit: t.PowerOffWait, PowerOffSettle: t.OffSettleGB300, AuxSettle: t.AuxSettleGB200,
 		PowerOnLimit: t.PowerOnWait, PowerOnLongLimit: t.PowerOnLimit, PowerOnRepeat: t.PowerOnRepeat,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
@@ -28,6 +29,11 @@ const (
 	DefaultRestartSettle    = time.Minute
 	DefaultLostTaskWindow   = 5 * time.Minute
 	DefaultPackagePause     = 30 * time.Second
+	DefaultSupplyPushes     = 3
+	DefaultUnitAttempts     = 2
+	DefaultUnitSettle       = 30 * time.Second
+	DefaultUnitRetrySettle  = time.Minute
+	DefaultRecoveryGrace    = 30 * time.Second
 	DefaultMaxUploads       = 64
 	DefaultMaxConnections   = 1024
 )
@@ -63,6 +69,23 @@ type Timing struct {
 	// PackagePause passes between two packages for one node, which its controller
 	// needs to settle.
 	PackagePause time.Duration
+	// SupplyPushes bounds how often an image for all LiteOn power units at once is
+	// sent while its answer is lost; then they are updated one by one.
+	SupplyPushes int
+	// UnitAttempts images are sent to one LiteOn power unit. UnitSettle passes
+	// between two units, UnitRetrySettle before a second image for the same one.
+	UnitAttempts    int
+	UnitSettle      time.Duration
+	UnitRetrySettle time.Duration
+	// RecoveryGrace passes after a node that did not answer was brought back.
+	RecoveryGrace time.Duration
+}
+
+// untracked gives a clock that tells when the wait for an update without a task
+// is over.
+func (t *Timing) untracked() (over func() bool) {
+	end := time.Now().Add(t.UntrackedLimit)
+	return func() bool { return !time.Now().Before(end) }
 }
 
 func (t Timing) withDefaults() Timing {
@@ -79,18 +102,36 @@ func (t Timing) withDefaults() Timing {
 		{&t.RestartSettle, DefaultRestartSettle},
 		{&t.LostTaskWindow, DefaultLostTaskWindow},
 		{&t.PackagePause, DefaultPackagePause},
+		{&t.UnitSettle, DefaultUnitSettle},
+		{&t.UnitRetrySettle, DefaultUnitRetrySettle},
+		{&t.RecoveryGrace, DefaultRecoveryGrace},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
 	}
-	if t.VerifyAttempts <= 0 {
-		t.VerifyAttempts = DefaultVerifyAttempts
-	}
-	if t.UploadAttempts <= 0 {
-		t.UploadAttempts = DefaultUploadAttempts
+	for _, n := range []struct {
+		field *int
+		value int
+	}{
+		{&t.VerifyAttempts, DefaultVerifyAttempts},
+		{&t.UploadAttempts, DefaultUploadAttempts},
+		{&t.SupplyPushes, DefaultSupplyPushes},
+		{&t.UnitAttempts, DefaultUnitAttempts},
+	} {
+		if *n.field <= 0 {
+			*n.field = n.value
+		}
 	}
 	return t
+}
+
+// InventoryProfile is what a node has to show before an update.
+type InventoryProfile struct {
+	// Names are entries of the firmware inventory, compared without regard to case.
+	Names []string
+	// FlintDevices counts the network devices by kind: cx7, cx8, bf3_nic.
+	FlintDevices map[string]int
 }
 
 // Options configure the workflows of one agent.
@@ -104,6 +145,19 @@ type Options struct {
 	// MaxConnections bounds the devices that are read at length for their updates
 	// at a time.
 	MaxConnections int
+	// Profiles are the expected inventories that nodes may name.
+	Profiles map[string]InventoryProfile
+	// Artifacts gives the files of the firmware catalogue; without it, commands
+	// that need some are refused.
+	Artifacts Artifacts
+	// Images gives images to devices that fetch them themselves; without it, they
+	// are refused.
+	Images *ImageServer
+	// InBand flashes network devices from the host; without it, commands with such
+	// images are refused.
+	InBand InBand
+	// Handlers are further jobs of the family's agent.
+	Handlers map[job.Type]agent.Handler
 	// Timing of the workflows.
 	Timing Timing
 	// Version of the build, for the User-Agent.
@@ -141,7 +195,9 @@ func (d *Devices) Close() { d.opts.Pool.Close() }
 
 // Handlers are the jobs these agents do.
 func (d *Devices) Handlers() map[job.Type]agent.Handler {
-	return map[job.Type]agent.Handler{job.TypeFirmwareUpdate: d.UpdateFirmware}
+	handlers := map[job.Type]agent.Handler{job.TypeFirmwareUpdate: d.UpdateFirmware}
+	maps.Copy(handlers, d.opts.Handlers)
+	return handlers
 }
 
 // holder opens the device of a task or a query.

@@ -107,6 +107,8 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 	switch {
 	case errors.Is(err, redfish.ErrTaskLimit):
 		return job.FailureTaskTimeout, nil
+	case errors.As(err, new(*redfish.ExpectedInventoryError)):
+		return job.FailurePreconditionFailed, nil
 	case errors.As(err, new(*redfish.WriteProtectError)):
 		return job.FailureWriteProtected, nil
 	case errors.As(err, new(*redfish.BackgroundCopyError)):

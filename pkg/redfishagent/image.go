@@ -44,6 +44,9 @@ type digest struct {
 	err  error
 }
 
+// section reads the image from its start, whoever else reads it.
+func (i *image) section() *io.SectionReader { return io.NewSectionReader(i.File, 0, i.size) }
+
 func newImages(dir string) *images { return &images{dir: dir, digests: map[imageKey]*digest{}} }
 
 // image is an open firmware file.
@@ -77,6 +80,29 @@ func (i *images) open(ctx context.Context, target *rackbusv1.FirmwareUpdateTarge
 		return nil, errors.Join(err, f.Close())
 	}
 	return img, nil
+}
+
+// openArtifact opens a file of the catalogue, which was verified when it came.
+func openArtifact(a Artifact, target *rackbusv1.FirmwareUpdateTarget) (*image, error) {
+	name := fileOf(target)
+	f, err := os.Open(a.Path)
+	if err != nil {
+		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+			fmt.Sprintf("firmware file %s of the catalogue cannot be opened: %v", name, err), err)
+	}
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() == 0 || info.Size() != a.Size) {
+		err = agent.Fail(job.FailureFileChanged, phaseValidation,
+			fmt.Sprintf("firmware file %s of the catalogue has %d bytes, not %d", name, info.Size(), a.Size), nil)
+	}
+	if want := target.GetSha256(); err == nil && len(want) > 0 && !bytes.Equal(want, a.SHA256[:]) {
+		err = agent.Fail(job.FailureFileChanged, phaseValidation,
+			fmt.Sprintf("firmware file %s of the catalogue has the SHA-256 %x, admitted was %x", name, a.SHA256, want), nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &image{File: f, name: filepath.Base(name), size: info.Size()}, nil
 }
 
 func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.FirmwareUpdateTarget) (*image, error) {

@@ -12,6 +12,18 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
 
+// taskRescue tells that an update whose task was lost was found in force.
+type taskRescue struct {
+	Recovery        string       `json:"recovery"`
+	TaskID          string       `json:"task_id"`
+	ExpectedVersion string       `json:"expected_version"`
+	PollError       string       `json:"poll_error"`
+	VersionCheck    *checkReport `json:"version_check"`
+}
+
+// rescueTag marks a Supermicro BMC whose new version proves a lost task's success.
+const rescueTag = "supermicro_bmc_task_loss_firmware_manifest_version_match"
+
 // install waits for the device's task. A task that is gone, or that never was,
 // is judged by the installed version and not by silence.
 func (p *pkgStages) install(ctx context.Context) error {
@@ -19,20 +31,14 @@ func (p *pkgStages) install(ctx context.Context) error {
 	switch {
 	case s.Skipped != "":
 		return agent.Skip(s.Skipped)
+	case s.Supplies != nil:
+		return p.installSupplies(ctx)
 	case s.Untracked:
 		const told = "the device accepted the image without naming a task"
 		return p.judge(ctx, told, p.u.d.opts.Timing.UntrackedLimit)
 	}
-	o := p.u.d.opts.Timing.TaskPoll
-	o.Progress = func(percent int, message string) {
-		text := fmt.Sprintf("Polling firmware task %s for target %s", s.Task, p.label)
-		if message != "" {
-			text += ": " + message
-		}
-		p.u.t.Progress(percent, text)
-	}
 	started := time.Now()
-	result, err := p.u.c.WaitTask(ctx, s.Task, o)
+	result, err := p.u.c.WaitTask(ctx, s.Task, p.pollOptions())
 	if err != nil {
 		return fail(phasePoll, p.label, err)
 	}
@@ -56,9 +62,22 @@ func (p *pkgStages) install(ctx context.Context) error {
 	}
 }
 
+func (p *pkgStages) pollOptions() redfish.PollOptions {
+	o := p.u.d.opts.Timing.TaskPoll
+	o.Progress = func(percent int, message string) {
+		text := fmt.Sprintf("Polling firmware task %s for target %s", p.state().Task, p.label)
+		if message != "" {
+			text += ": " + message
+		}
+		p.u.t.Progress(percent, text)
+	}
+	return o
+}
+
 func (p *pkgStages) finish(summary string) error {
 	s := p.state()
 	s.Done, s.Summary = true, summary
+	p.u.withdraw()
 	return p.save()
 }
 
@@ -76,7 +95,8 @@ func (p *pkgStages) judge(ctx context.Context, told string, limit time.Duration)
 		unknown := report.Status == redfish.VersionUnverified
 		switch {
 		case err != nil:
-		case report.Status == redfish.VersionMatched, unknown && changed(s.VersionsBefore, inventory):
+		case report.Status == redfish.VersionMatched, unknown && changed(s.VersionsBefore, inventory, p.item.LostTask):
+			p.rescued(told, report)
 			return p.finish(told + "; the new version is installed")
 		case !time.Now().Before(end):
 			return p.taskLost(told, report)
@@ -85,6 +105,18 @@ func (p *pkgStages) judge(ctx context.Context, told string, limit time.Duration)
 		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
 			return err
 		}
+	}
+}
+
+// rescued notes how a lost task was judged where the product's rule says so.
+func (p *pkgStages) rescued(told string, report redfish.VersionReport) {
+	s := p.state()
+	if p.item.LostTask == "" || s.Untracked || report.Status != redfish.VersionMatched {
+		return
+	}
+	s.Rescue = &taskRescue{
+		Recovery: rescueTag, TaskID: s.Task.String(), ExpectedVersion: s.Expected[0].Version, PollError: told,
+		VersionCheck: p.g.report(report),
 	}
 }
 

@@ -95,6 +95,9 @@ func deviceInfo(ctx context.Context, c *redfish.Client, _ *rackbusv1.NodeRequest
 // refuse turns an error into the reply that names it.
 func refuse(err error) *rackbusv1.NodeReply {
 	var device *redfish.Error
+	if errors.As(err, &device) && noConnection(err) {
+		return agent.Refuse(agent.CodeUnreachable, err.Error(), "")
+	}
 	if errors.As(err, &device) {
 		return agent.Refuse(string(device.Code), err.Error(), device.MessageID)
 	}

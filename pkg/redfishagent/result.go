@@ -4,28 +4,22 @@ package redfishagent
 
 import (
 	"encoding/json"
-	"errors"
-	"strings"
 
-	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
-	"github.com/rackbus/rackbus/pkg/redfish"
-	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
-
-// summaryLimit bounds the summary of a failure, in bytes.
-const summaryLimit = 1200
 
 // updateResult is the result_json of a completed update.
 type updateResult struct {
-	RackID           string                 `json:"rack_id"`
-	NodeID           string                 `json:"node_id"`
-	TargetsCompleted int                    `json:"targets_completed"`
-	TargetsSkipped   int                    `json:"targets_skipped"`
-	Targets          []targetResult         `json:"targets"`
-	Activated        bool                   `json:"activated"`
-	Check            *redfish.VersionReport `json:"post_activation_version_check"`
-	Status           string                 `json:"status"`
+	RackID           string          `json:"rack_id"`
+	NodeID           string          `json:"node_id"`
+	TargetsCompleted int             `json:"targets_completed"`
+	TargetsSkipped   int             `json:"targets_skipped"`
+	Targets          []targetResult  `json:"targets"`
+	Activated        bool            `json:"activated"`
+	Check            json.RawMessage `json:"post_activation_version_check"`
+	Status           string          `json:"status"`
+	// ActivationCount is told of products whose packages are activated one by one.
+	ActivationCount *int `json:"activation_count,omitempty"`
 }
 
 type targetResult struct {
@@ -41,31 +35,42 @@ type targetResult struct {
 type targetSummary struct {
 	Message string   `json:"message"`
 	TaskIDs []string `json:"task_ids"`
+	Details any      `json:"details,omitempty"`
 }
 
+// successResult tells the packages in the order in which they were sent.
 func (u *update) successResult() string {
 	target := u.t.Target()
-	r := updateResult{
-		RackID: target.GetRackId(), NodeID: target.GetNodeId(),
-		Activated: u.state.Activated, Check: u.state.Report, Status: "completed",
-	}
-	for i, s := range u.state.Targets {
-		p := u.pkg(i)
-		tr := targetResult{
-			Component: p.target.GetComponent(), FirmwareFile: p.target.GetFile(), Target: p.label,
-			ExpectedVersion: p.target.GetExpectedVersion(), Status: "completed",
-		}
-		if s.Skipped != "" {
-			tr.Status, tr.Reason = "skipped", s.Skipped
-			r.TargetsSkipped++
-		} else {
-			tr.Summary = &targetSummary{Message: s.Summary, TaskIDs: []string{}}
-			if id := s.Task.String(); id != "" {
-				tr.Summary.TaskIDs = append(tr.Summary.TaskIDs, id)
+	r := updateResult{RackID: target.GetRackId(), NodeID: target.GetNodeId(), Status: "completed"}
+	activations := 0
+	var checks []json.RawMessage
+	for _, g := range u.groups {
+		for n := range g.plan.Items {
+			tr := g.targetResult(n)
+			if tr.Status == statusSkipped {
+				r.TargetsSkipped++
+			} else {
+				r.TargetsCompleted++
 			}
-			r.TargetsCompleted++
+			r.Targets = append(r.Targets, tr)
 		}
-		r.Targets = append(r.Targets, tr)
+		if g.state().Activated {
+			activations++
+		}
+		if check := g.check(); check != nil {
+			checks = append(checks, check)
+		}
+		if g.plan.Verification != "" {
+			r.ActivationCount = &activations
+		}
+	}
+	r.Activated = activations > 0
+	switch len(checks) {
+	case 0:
+	case 1:
+		r.Check = checks[0]
+	default:
+		r.Check = json.RawMessage(encode(map[string]any{"stages": checks}))
 	}
 	if r.TargetsCompleted == 0 {
 		r.Status = "already_up_to_date"
@@ -73,120 +78,67 @@ func (u *update) successResult() string {
 	return encode(r)
 }
 
-// failedUpdate is the result_json of a failed update.
-type failedUpdate struct {
-	Status       string        `json:"status"`
-	Phase        string        `json:"phase"`
-	ErrorCode    string        `json:"error_code"`
-	ErrorMessage string        `json:"error_message"`
-	Summary      string        `json:"summary"`
-	Target       *failedTarget `json:"target,omitempty"`
-	TargetID     string        `json:"target_id,omitempty"`
-	Redfish      *redfishInfo  `json:"redfish,omitempty"`
-	RawError     string        `json:"raw_error,omitempty"`
+const (
+	statusCompleted = "completed"
+	statusSkipped   = "skipped"
+)
+
+// check is the group's comparison of versions, nil when there was none.
+func (g *group) check() json.RawMessage {
+	if g.inBand != nil {
+		return g.inBand.Outcome().Check
+	}
+	if g.state().Report == nil {
+		return nil
+	}
+	return json.RawMessage(encode(g.state().Report))
 }
 
-type failedTarget struct {
-	Component       string `json:"component"`
-	FirmwareFile    string `json:"firmware_file"`
-	ExpectedVersion string `json:"expected_version,omitempty"`
-}
-
-type redfishInfo struct {
-	Code       string `json:"code"`
-	Message    string `json:"message"`
-	Severity   string `json:"severity"`
-	Resolution string `json:"resolution"`
-}
-
-// failureResult tells a failed or stopped update with its phase, its package and
-// the device's own words. A job that another process goes on with has none.
-func (u *update) failureResult(err error) string {
-	if errors.Is(err, agent.ErrHandedOver) {
-		return ""
+func (g *group) targetResult(n int) targetResult {
+	p := g.pkg(n)
+	tr := targetResult{
+		Component: p.target.GetComponent(), FirmwareFile: fileOf(p.target), Target: p.label,
+		ExpectedVersion: p.target.GetExpectedVersion(), Status: statusCompleted,
 	}
-	f := u.failureOf(err)
-	r := failedUpdate{
-		Status: "failed", Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), Summary: summarise(f.Message),
+	if g.inBand != nil {
+		return tr.inBand(g.inBand.Outcome())
 	}
-	r.ErrorMessage = r.Summary
-	if f.Message != r.Summary {
-		r.RawError = f.Message
+	s := p.state()
+	if s.Skipped != "" {
+		tr.Status, tr.Reason = statusSkipped, s.Skipped
+		return tr
 	}
-	if u.current != nil && (r.Phase == phaseUpdate || r.Phase == phasePoll) {
-		r.Target = targetOf(u.current)
+	tr.Summary = &targetSummary{Message: s.Summary, TaskIDs: []string{}}
+	if id := s.Task.String(); id != "" {
+		tr.Summary.TaskIDs = append(tr.Summary.TaskIDs, id)
 	}
-	if d := f.Device; d != nil && (d.MessageID != "" || d.Message != "") {
-		r.Redfish = &redfishInfo{Code: d.MessageID, Message: d.Message, Severity: d.Severity, Resolution: d.Resolution}
-	}
-	var task *redfish.TaskError
-	if errors.As(err, &task) {
-		r.TargetID = task.Task.Ref.String()
-	}
-	return encode(r)
-}
-
-// failureOf is what ended the update. One that was stopped on request or by its
-// deadline is told as such.
-func (u *update) failureOf(err error) *job.Failure {
-	var f *agent.FailureError
-	if errors.As(err, &f) {
-		return f.Failure
-	}
-	text, code := err.Error(), job.FailureInternal
 	switch {
-	case errors.Is(err, agent.ErrTerminated):
-		text, code = "firmware update job terminated: hardware state unknown", job.FailureTerminatedByOperator
-	case errors.Is(err, agent.ErrDeadline):
-		text, code = "firmware update job passed its deadline", job.FailureDeadlineExceeded
-	case errors.Is(err, agent.ErrCancelled) && u.installed() && u.state.Activated:
-		text, code = "firmware update job cancelled before the new versions were verified", job.FailureCancelledByOperator
-	case errors.Is(err, agent.ErrCancelled) && u.installed():
-		text, code = "firmware update job cancelled before activation", job.FailureCancelledByOperator
-	case errors.Is(err, agent.ErrCancelled):
-		text, code = "firmware update job cancelled before starting the next target group", job.FailureCancelledByOperator
+	case s.Rescue != nil:
+		tr.Summary.Details = s.Rescue
+	case s.Supplies != nil && s.Supplies.Serial != "":
+		tr.Summary.TaskIDs = []string{serialTaskID}
+		tr.Summary.Details = suppliesDetails{Reason: s.Supplies.Serial, Units: s.Supplies.Units}
 	}
-	failure := job.NewFailure(code, text)
-	if code != job.FailureInternal {
-		failure.Phase = phaseCancelled
-	}
-	return failure
+	return tr
 }
 
-// installed reports whether the device is through with every package.
-func (u *update) installed() bool {
-	for _, s := range u.state.Targets {
-		if !s.Done && s.Skipped == "" {
-			return false
-		}
-	}
-	return len(u.state.Targets) > 0
+// suppliesDetails tells why, and with how many images, units were updated one by
+// one.
+type suppliesDetails struct {
+	Reason string      `json:"reason"`
+	Units  []unitState `json:"units"`
 }
 
-// phaseOf is the phase that a stage belongs to: the runtime names the stage in
-// which it gave up.
-func phaseOf(stage string) string {
-	for prefix, phase := range map[string]string{
-		"check": phaseValidation, "upload": phaseUpdate, "install": phasePoll, "activate_": phaseActivation, "verify": phaseVerify,
-	} {
-		if strings.HasPrefix(stage, prefix) {
-			return phase
-		}
+func (tr targetResult) inBand(o InBandOutcome) targetResult {
+	if o.Skipped != "" {
+		tr.Status, tr.Reason = statusSkipped, o.Skipped
+		return tr
 	}
-	return stage
-}
-
-func targetOf(t *rackbusv1.FirmwareUpdateTarget) *failedTarget {
-	return &failedTarget{Component: t.GetComponent(), FirmwareFile: t.GetFile(), ExpectedVersion: t.GetExpectedVersion()}
-}
-
-// summarise puts a text on one line and bounds it.
-func summarise(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= summaryLimit {
-		return text
+	tr.Summary = &targetSummary{Message: o.Message, TaskIDs: []string{}}
+	if len(o.Details) > 0 {
+		tr.Summary.Details = o.Details
 	}
-	return strings.ToValidUTF8(text[:summaryLimit-3], "") + "..."
+	return tr
 }
 
 func encode(v any) string {

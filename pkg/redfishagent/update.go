@@ -4,21 +4,25 @@ package redfishagent
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
+	"errors"
 
 	"github.com/rackbus/rackbus/pkg/agent"
-	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
 // updateState is what an update has learned so far; it lies in the checkpoint.
 type updateState struct {
-	Targets    []targetState   `json:"targets"`
-	Activation activationState `json:"activation"`
-	Activated  bool            `json:"activated,omitempty"`
-	// Report is the last comparison of versions after the activation.
-	Report *redfish.VersionReport `json:"report,omitempty"`
+	// Targets are the packages in the order of the request.
+	Targets []targetState `json:"targets"`
+	// Groups are those of the plan.
+	Groups []groupState `json:"groups,omitempty"`
+	// Recovery is the AUX cycle for a node that did not answer.
+	Recovery recoveryState `json:"recovery"`
+	// InBand is what the run of the in-band group keeps.
+	InBand json.RawMessage `json:"in_band,omitempty"`
 }
 
 // targetState is what an update has learned about one package.
@@ -27,6 +31,8 @@ type targetState struct {
 	Skipped string `json:"skipped,omitempty"`
 	// HMC says that the controller of the GPU baseboard installs the package.
 	HMC bool `json:"hmc,omitempty"`
+	// Supplies is what is known of an image for LiteOn power units; nil for others.
+	Supplies *suppliesState `json:"supplies,omitempty"`
 	// TasksBefore and HandoffsBefore are the device's tasks before the upload:
 	// whoever takes over finds the new one by them.
 	TasksBefore    []string          `json:"tasks_before,omitempty"`
@@ -42,19 +48,24 @@ type targetState struct {
 	Untracked bool `json:"untracked,omitempty"`
 	Uploaded  bool `json:"uploaded,omitempty"`
 	Done      bool `json:"done,omitempty"`
-	// Summary is what the device's task said at its end.
-	Summary string `json:"summary,omitempty"`
+	// Summary is what the device's task said at its end, Rescue how an update was
+	// judged whose task was lost.
+	Summary string      `json:"summary,omitempty"`
+	Rescue  *taskRescue `json:"rescue,omitempty"`
 }
 
 // update is one firmware update of one node.
 type update struct {
-	d     *Devices
-	t     *agent.Task
-	c     *redfish.Client
-	cmd   *rackbusv1.FirmwareUpdate
-	state updateState
+	d      *Devices
+	t      *agent.Task
+	c      *redfish.Client
+	cmd    *rackbusv1.FirmwareUpdate
+	groups []*group
+	state  updateState
 	// current is the package that is worked on, for a failure's result.
 	current *rackbusv1.FirmwareUpdateTarget
+	// withdrawn takes back the image that is on offer to the device.
+	withdrawn func()
 	// uploading says that this update has one of the agent's upload slots.
 	uploading bool
 }
@@ -63,6 +74,7 @@ type update struct {
 func (d *Devices) UpdateFirmware(ctx context.Context, t *agent.Task) (agent.Outcome, error) {
 	u := &update{d: d, t: t, cmd: t.Command().GetFirmwareUpdate()}
 	defer u.endUpload()
+	defer u.withdraw()
 	if err := u.run(ctx); err != nil {
 		return agent.Outcome{ResultJSON: u.failureResult(err)}, err
 	}
@@ -70,52 +82,101 @@ func (d *Devices) UpdateFirmware(ctx context.Context, t *agent.Task) (agent.Outc
 }
 
 func (u *update) run(ctx context.Context) error {
-	targets := u.cmd.GetTargets()
-	if len(targets) == 0 {
-		return agent.Fail(job.FailureInvalidArgument, phasePlanning, "the command names no firmware targets", nil)
-	}
 	var err error
 	if u.c, err = u.d.client(u.t, u.d.userAgent(u.t), u.t.Logger()); err != nil {
 		return fail(phaseValidation, "", err)
+	}
+	plan, err := u.plan()
+	if err != nil {
+		return err
 	}
 	found, err := u.t.Load(&u.state)
 	if err != nil {
 		return err
 	}
-	if !found || len(u.state.Targets) != len(targets) {
-		u.state = updateState{Targets: make([]targetState, len(targets))}
+	if n := len(u.cmd.GetTargets()); !found || len(u.state.Targets) != n {
+		u.state = updateState{Targets: make([]targetState, n)}
+	}
+	if len(u.state.Groups) != len(plan) {
+		u.state.Groups = make([]groupState, len(plan))
+	}
+	if err := u.arrange(plan); err != nil {
+		return err
 	}
 	return u.t.RunStages(ctx, u.stages())
 }
 
-// stages is the runbook: each package is checked, sent and waited for; then the
-// new firmware is brought into force once, and compared with what was sent.
+// plan arranges the packages. What it refuses was refused when the job was
+// submitted, unless another version had accepted it.
+func (u *update) plan() ([]flashplan.Group, error) {
+	var targets []flashplan.Target
+	for _, t := range u.cmd.GetTargets() {
+		targets = append(targets, flashplan.Target{
+			Component: t.GetComponent(), Key: t.GetKey(), File: fileOf(t), ExpectedVersion: t.GetExpectedVersion(),
+		})
+	}
+	plan, err := flashplan.Plan(u.c.Profile().NodeType, targets, flashplan.Options{
+		Activate: u.cmd.GetActivate(), Mixed: u.cmd.GetMixed(), Force: u.cmd.GetForce(),
+	})
+	var refused *flashplan.Error
+	if errors.As(err, &refused) {
+		return nil, agent.Fail(refused.Code, phasePlanning, refused.Error(), err)
+	}
+	return plan, err
+}
+
+// arrange makes the groups of the plan into work.
+func (u *update) arrange(plan []flashplan.Group) error {
+	n := 0
+	for i := range plan {
+		g := &group{u: u, plan: plan[i], i: i, first: n}
+		n += len(plan[i].Items)
+		if plan[i].Note != "" {
+			u.t.Logger().Info("order of the packages", "op", "plan", "note", plan[i].Note)
+		}
+		if plan[i].Kind == flashplan.InBand {
+			if err := g.beginInBand(); err != nil {
+				return err
+			}
+		}
+		u.groups = append(u.groups, g)
+	}
+	return nil
+}
+
+// stages is the runbook: each package is checked, sent and waited for; at the end
+// of its group the new firmware is brought into force, and compared with what was
+// sent.
 func (u *update) stages() []agent.Stage {
 	var stages []agent.Stage
-	for i := range u.cmd.GetTargets() {
-		stages = append(stages, u.pkg(i).stages()...)
+	if u.hasArtifacts() {
+		stages = append(stages, u.artifactStage())
 	}
-	if !u.cmd.GetActivate() {
-		return stages
+	if u.cmd.GetActivate() && u.c.Profile().Kind == redfish.KindCompute {
+		stages = append(stages, u.recoveryStages()...)
 	}
-	stages = append(stages, u.activation()...)
-	if u.c.Profile().Kind == redfish.KindCompute {
-		stages = append(stages, agent.Stage{
-			Name: "verify", Description: "Verifying activated firmware versions",
-			Resume: agent.Repeatable, Interruptible: true, Run: u.verify,
-		})
+	for _, g := range u.groups {
+		stages = append(stages, g.stages()...)
+	}
+	for i := range stages {
+		stages[i].Run = u.breakable(stages[i].Name, stages[i].Run)
 	}
 	return stages
 }
 
-// applied reports whether any package was sent.
-func (u *update) applied() bool {
-	for _, s := range u.state.Targets {
-		if s.Uploaded {
-			return true
+// FailInStage begins the name of the failpoint in front of a stage's work, which
+// ends with the stage's name: for a change that happens once, it is behind the
+// recorded intent.
+const FailInStage = "redfishagent.stage."
+
+// breakable lets a crash test end the process where a stage begins its work.
+func (u *update) breakable(name string, run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := u.t.Failpoint(FailInStage + name); err != nil {
+			return err
 		}
+		return run(ctx)
 	}
-	return false
 }
 
 // beginUpload waits for one of the agent's upload slots.
@@ -139,62 +200,5 @@ func (u *update) endUpload() {
 	}
 }
 
-// packageLabel stands for a package that finds its components itself.
-const packageLabel = "package-derived"
-
-// pkgStages are the stages of one package of an update.
-type pkgStages struct {
-	u      *update
-	i, n   int
-	target *rackbusv1.FirmwareUpdateTarget
-	label  string
-}
-
-func (u *update) pkg(i int) *pkgStages {
-	targets := u.cmd.GetTargets()
-	label := targets[i].GetComponent()
-	if label == "" {
-		label = packageLabel
-	}
-	return &pkgStages{u: u, i: i, n: len(targets), target: targets[i], label: label}
-}
-
-func (p *pkgStages) stages() []agent.Stage {
-	t := p.u.d.opts.Timing
-	of := fmt.Sprintf("target %d/%d: %s", p.i+1, p.n, p.label)
-	return []agent.Stage{
-		{
-			Name: p.name("check"), Description: "Checking the node for " + of,
-			Resume: agent.Repeatable, Interruptible: true, Run: p.working(p.check),
-			Attempts: checkAttempts, Pause: t.TaskPoll.Interval,
-		}, {
-			Name: p.name("upload"), Description: "Uploading " + of,
-			Resume: agent.Once, Prepare: p.working(p.prepare), Run: p.working(p.upload), Observe: p.observe,
-			Attempts: t.UploadAttempts, Pause: t.UploadPause,
-		}, {
-			Name: p.name("install"), Description: "Running firmware workflow for target " + p.label,
-			Resume: agent.Resumable, Run: p.working(p.install),
-		},
-	}
-}
-
-// name numbers a stage when there are several packages.
-func (p *pkgStages) name(stage string) string {
-	if p.n == 1 {
-		return stage
-	}
-	return fmt.Sprintf("%s_%d", stage, p.i+1)
-}
-
-// working notes which package a stage is about.
-func (p *pkgStages) working(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		p.u.current = p.target
-		return run(ctx)
-	}
-}
-
-func (p *pkgStages) state() *targetState { return &p.u.state.Targets[p.i] }
-
 // save puts the update's state where the next checkpoint takes it from.
-func (p *pkgStages) save() error { return p.u.t.Set(p.u.state) }
+func (u *update) save() error { return u.t.Set(u.state) }

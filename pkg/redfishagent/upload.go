@@ -23,15 +23,23 @@ func (p *pkgStages) prepare(ctx context.Context) error {
 		return agent.Skip(s.Skipped)
 	}
 	if err := p.u.c.WaitReady(ctx); err != nil {
-		return fail(phaseUpdate, p.label, err)
+		return fail(phaseUpdate, p.label, p.u.afterRecovery(err))
 	}
 	if err := p.u.beginUpload(ctx); err != nil {
 		return err
 	}
-	if err := p.note(ctx); err != nil {
-		return fail(phaseUpdate, p.label, err)
+	for attempt := 1; ; attempt++ {
+		err := p.note(ctx)
+		if err == nil {
+			return p.save()
+		}
+		if attempt >= checkAttempts || !transient(err) {
+			return fail(phaseUpdate, p.label, err)
+		}
+		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
+			return err
+		}
 	}
-	return p.save()
 }
 
 func (p *pkgStages) note(ctx context.Context) error {
@@ -63,13 +71,16 @@ func (p *pkgStages) upload(ctx context.Context) error {
 	if err := p.u.beginUpload(ctx); err != nil {
 		return err
 	}
-	img, err := p.u.d.images.open(ctx, p.target)
+	img, err := p.u.open(ctx, p.item.Index)
 	if err != nil {
 		return err
 	}
 	defer img.Close()
 	s := p.state()
-	result, err := p.send(ctx, img)
+	if s.Supplies != nil {
+		return p.pushSupplies(ctx, img)
+	}
+	result, err := p.push(ctx, img)
 	switch {
 	case err == nil:
 		s.Task = result.Task
@@ -89,36 +100,56 @@ func (p *pkgStages) upload(ctx context.Context) error {
 			return fail(phaseUpdate, p.label, err)
 		}
 	}
-	s.Uploaded = true
+	return p.uploaded()
+}
+
+// uploaded notes that the device has the image.
+func (p *pkgStages) uploaded() error {
+	p.state().Uploaded = true
 	if err := p.u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 		return err
 	}
 	return p.save()
 }
 
-func (p *pkgStages) send(ctx context.Context, img *image) (redfish.UploadResult, error) {
+func (p *pkgStages) push(ctx context.Context, img *image) (redfish.UploadResult, error) {
 	c := p.u.c
 	service, err := c.UpdateService(ctx)
 	if err != nil {
 		return redfish.UploadResult{}, err
 	}
-	if c.Profile().ApplyTime != "" {
-		if err := c.SetApplyTime(ctx, redfish.ShelfApplyTime); err != nil {
-			return redfish.UploadResult{}, fmt.Errorf("set the apply time: %w", err)
-		}
+	if err := p.setApplyTime(ctx); err != nil {
+		return redfish.UploadResult{}, err
 	}
-	targets := c.Profile().UpdateTargets(p.target.GetComponent(), img.name)
-	if p.target.GetComponent() == "" && p.state().HMC && c.Profile().HMCTarget != "" {
-		targets = []string{c.Profile().HMCTarget}
+	request, err := p.fetched(ctx, service, p.request(img))
+	if err != nil {
+		return redfish.UploadResult{}, err
 	}
-	return c.Upload(ctx, service, redfish.UploadRequest{
-		File: img, Size: img.size, Name: img.name, Targets: targets, ForceUpdate: p.u.cmd.GetForce(),
+	return c.Upload(ctx, service, request)
+}
+
+// setApplyTime: shelves apply an image when they are reset, not at once.
+func (p *pkgStages) setApplyTime(ctx context.Context) error {
+	if p.u.c.Profile().ApplyTime == "" {
+		return nil
+	}
+	if err := p.u.c.SetApplyTime(ctx, redfish.ShelfApplyTime); err != nil {
+		return fmt.Errorf("set the apply time: %w", err)
+	}
+	return nil
+}
+
+func (p *pkgStages) request(img *image) redfish.UploadRequest {
+	send := p.send()
+	return redfish.UploadRequest{
+		File: img, Size: img.size, Name: img.name,
+		Targets: send.Targets, OemParameters: send.OemParameters, ForceUpdate: send.Force,
 		Progress: func(sent, total int64) {
 			if total > 0 {
 				p.u.t.Progress(int(100*sent/total), fmt.Sprintf("Uploading target %d/%d: %s", p.i+1, p.n, p.label))
 			}
 		},
-	})
+	}
 }
 
 // handedOver: a shelf controller may fail the upload that it hands over to its
@@ -210,12 +241,16 @@ func (p *pkgStages) newTask(after []redfish.TaskRef) (found redfish.TaskRef, our
 }
 
 // observe looks for what an interrupted upload has left on the device: a task
-// that was not there before, or the package's versions.
+// that was not there before, or the package's versions. A controller that has
+// restarted since cannot prove that it never got the image.
 func (p *pkgStages) observe(ctx context.Context) (agent.Observation, error) {
 	p.u.current = p.target
 	s := p.state()
 	if err := p.u.c.WaitReady(ctx); err != nil {
 		return agent.ObservedUnknown, fail(phaseUpdate, p.label, err)
+	}
+	if s.Supplies != nil {
+		return p.observeSupplies(ctx)
 	}
 	task, err := p.adopt(ctx)
 	if err != nil {
@@ -229,7 +264,7 @@ func (p *pkgStages) observe(ctx context.Context) (agent.Observation, error) {
 	if err != nil {
 		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
 	}
-	if changed(s.VersionsBefore, inventory) {
+	if changed(s.VersionsBefore, inventory, "") {
 		if redfish.CompareVersions(s.Expected, inventory).Status != redfish.VersionMatched {
 			return agent.ObservedUnknown, nil
 		}

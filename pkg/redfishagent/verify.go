@@ -11,25 +11,42 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
 
-// verify compares the versions of all packages after the activation, several
-// times: components come back one after the other.
-func (u *update) verify(ctx context.Context) error {
+// checkReport is a comparison of versions as results tell it.
+type checkReport struct {
+	redfish.VersionReport
+	// Verification is the tag of the product's way of comparing.
+	Verification string `json:"verification,omitempty"`
+	// Stage is the group's name where there are several.
+	Stage string `json:"stage,omitempty"`
+}
+
+func (g *group) report(r redfish.VersionReport) *checkReport {
+	return &checkReport{VersionReport: r, Verification: g.plan.Verification, Stage: g.plan.Name}
+}
+
+// verify compares the versions of the group's packages behind the activation,
+// several times: components come back one after the other.
+func (g *group) verify(ctx context.Context) error {
+	u := g.u
 	u.current = nil
-	if !u.applied() {
+	if !g.applied() {
 		return agent.Skip("nothing was installed")
 	}
 	var want []redfish.ExpectedVersion
-	for _, s := range u.state.Targets {
-		if s.Uploaded {
+	for _, item := range g.plan.Items {
+		if s := u.state.Targets[item.Index]; s.Uploaded {
 			want = append(want, s.Expected...)
 		}
 	}
-	t := u.d.opts.Timing
+	if len(want) == 0 && u.c.Profile().Kind == redfish.KindPowerShelf {
+		return agent.Skip("the package names no version that the inventory shows")
+	}
+	t := &u.d.opts.Timing
 	if err := u.t.Sleep(ctx, t.VerifyFirstDelay); err != nil {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := u.compare(ctx, want)
+		err := g.compare(ctx, want)
 		if err == nil || attempt >= t.VerifyAttempts || !repeatable(err) {
 			return fail(phaseVerify, "", err)
 		}
@@ -40,14 +57,14 @@ func (u *update) verify(ctx context.Context) error {
 	}
 }
 
-func (u *update) compare(ctx context.Context, want []redfish.ExpectedVersion) error {
-	inventory, err := u.inventory(ctx)
+func (g *group) compare(ctx context.Context, want []redfish.ExpectedVersion) error {
+	inventory, err := g.u.inventory(ctx)
 	if err != nil {
 		return err
 	}
 	report := redfish.CompareVersions(want, inventory)
-	u.state.Report = &report
-	if serr := u.t.Set(u.state); serr != nil {
+	g.state().Report = g.report(report)
+	if serr := g.u.save(); serr != nil {
 		return serr
 	}
 	if err := report.Err(); err != nil {

@@ -3,13 +3,18 @@
 package redfishagent
 
 import (
+	"archive/tar"
 	"bytes"
+	"context"
+	"path"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
 	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -31,12 +36,12 @@ func TestExpectedVersions(t *testing.T) {
 	inventory := entries("FW_BMC_0", "FW_CPLD_0", "FW_ERoT_BMC_0", "HGX_FW_BMC_0", "HGX_FW_CPU_0", "HGX_FW_CPU_1",
 		"HGX_FW_GPU_0", "HGX_FW_GPU_1", "HGX_InfoROM_GPU_0", "HGX_FW_ERoT_CPU_0", "HGX_PCIeSwitchConfig_0", "HGX_FW_FPGA_0")
 	content := func(version string, images ...string) *packageContent {
-		c := &packageContent{version: version}
+		p := redfish.PackageVersions{Version: version}
 		for _, i := range images {
 			name, v, _ := strings.Cut(i, "=")
-			c.images = append(c.images, packageImage{name, v})
+			p.Components = append(p.Components, redfish.PackageComponent{Name: name, Version: v})
 		}
-		return c
+		return &packageContent{packages: []redfish.PackageVersions{p}}
 	}
 	for _, tt := range []struct {
 		name      string
@@ -55,8 +60,11 @@ func TestExpectedVersions(t *testing.T) {
 			want: map[string]string{"HGX_FW_GPU_1": "9"}, complete: true},
 		{name: "the tray's controller", component: "BMC", version: "9", want: map[string]string{"FW_BMC_0": "9"}, complete: true},
 		{name: "the baseboard's controller", component: "HMC", version: "9", want: map[string]string{"HGX_FW_BMC_0": "9"}, complete: true},
-		{name: "component that is not there", component: "FW_X_0", version: "9", want: map[string]string{"FW_X_0": "9"}},
+		{name: "component that is not there", component: "FW_X_0", version: "9", want: map[string]string{"FW_X_0": "9"}, complete: true},
 		{name: "version of a whole package", component: tray.HMCTarget, version: "9"},
+		{name: "both halves in one package", content: &packageContent{packages: append(append(content("p").packages,
+			content("HGX-1", "HMC=3", "GPU=2").packages...), content("DGX-1", "BMC=1").packages...)},
+			want: map[string]string{"FW_BMC_0": "1", "HGX_FW_BMC_0": "3", "HGX_FW_GPU_0": "2", "HGX_FW_GPU_1": "2"}, complete: true},
 		{name: "single image for a component", component: "FW_CPLD_0", content: content("p", "anything=9"),
 			want: map[string]string{"FW_CPLD_0": "9"}, complete: true},
 		{name: "tray package", content: content("GB200-P4972", "BMC=9", "ERoT=8"), complete: true,
@@ -72,7 +80,7 @@ func TestExpectedVersions(t *testing.T) {
 			want: map[string]string{"HGX_FW_GPU_0": "2", "HGX_FW_GPU_1": "1"}},
 		{name: "image without a component", content: content("p", "BMC=9", "DPU=1"), want: map[string]string{"FW_BMC_0": "9"}},
 		{name: "image without a name", content: content("p", "=9")},
-		{name: "boards differ", content: content("p", "CPLD=1", "CPLD=2", "BMC=9"), want: map[string]string{"FW_BMC_0": "9"}},
+		{name: "boards differ", content: content("p", "CPLD=1", "CPLD=2", "BMC=9"), want: map[string]string{"FW_BMC_0": "9", "FW_CPLD_0": ""}},
 		{name: "same version for all boards", content: content("p", "CPLD=1", "CPLD=1"), want: map[string]string{"FW_CPLD_0": "1"}, complete: true},
 		{name: "image without a version", content: content("p", "BMC="), want: map[string]string{"FW_BMC_0": ""}},
 		{name: "shelf controller", profile: shelf, inventory: entries("mcu", "pmc_5c3f81d0", "powerdevice0"), content: content("1", "PMC=1"),
@@ -84,11 +92,20 @@ func TestExpectedVersions(t *testing.T) {
 			if tt.profile.NodeType == "" {
 				tt.profile, tt.inventory = tray, inventory
 			}
-			got := expected(tt.profile, &rackbusv1.FirmwareUpdateTarget{Component: tt.component, ExpectedVersion: tt.version},
-				&image{name: tt.file}, tt.content, tt.inventory)
+			plan, err := flashplan.Plan(tt.profile.NodeType, []flashplan.Target{{Component: tt.component, File: tt.file}}, flashplan.Options{})
+			require.NoError(t, err)
+			c, err := redfish.New(redfish.Endpoint{Address: "127.0.0.1", Username: "u", Password: secret.New("p")},
+				redfish.Options{Profile: tt.profile, Guard: freeGuard{}, Pool: redfish.NewPool(redfish.PoolOptions{})})
+			require.NoError(t, err)
+			p := &pkgStages{
+				u:    &update{c: c, state: updateState{Targets: []targetState{{HMC: plan[0].Items[0].Send.Baseboard || tt.content.forHMC()}}}},
+				item: plan[0].Items[0], target: &rackbusv1.FirmwareUpdateTarget{Component: tt.component, ExpectedVersion: tt.version},
+			}
+			got, err := p.expected(t.Context(), tt.content, tt.inventory)
+			require.NoError(t, err)
 			versions := map[string]string{}
 			for _, v := range got.versions {
-				versions[v.Name] = v.Version
+				versions[path.Base(v.Name)] = v.Version
 			}
 			if tt.want == nil {
 				tt.want = map[string]string{}
@@ -99,21 +116,47 @@ func TestExpectedVersions(t *testing.T) {
 	}
 }
 
-// A release that renames the baseboard's entries is found all the same.
-func TestRenamedEntry(t *testing.T) {
-	e := wanted(redfish.FirmwareItem{Name: "HGX_FW_GPU_0"}, "9")
-	report := redfish.CompareVersions([]redfish.ExpectedVersion{e}, []redfish.FirmwareItem{{Name: "FW_GPU_0", Version: "9"}})
-	require.Equal(t, redfish.VersionMatched, report.Status)
+// freeGuard lets everything through; nothing is sent here.
+type freeGuard struct{}
+
+func (freeGuard) Check() error { return nil }
+
+func (freeGuard) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
 }
 
-func FuzzManifest(f *testing.F) {
-	f.Add([]byte("purpose=LITEON-PSU\nversion=F1F1\nmodel=x\n"))
-	f.Add([]byte("version"))
+func shelfArchive(t testing.TB, manifest string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "MANIFEST", Mode: 0o600, Size: int64(len(manifest)), Format: tar.FormatUSTAR}))
+	_, err := w.Write([]byte(manifest))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+// What a shelf archive says of itself decides whether supplies get it.
+func TestArchiveContent(t *testing.T) {
+	for purpose, want := range map[string]string{
+		"LITEON-PSU": imageSupplies, "xyz.openbmc_project.Software.Version.VersionPurpose.BMC": imageController, "MCU": imageMCU,
+	} {
+		b := shelfArchive(t, "purpose="+purpose+"\nversion=F1F1\nmodel=x\n")
+		content, err := readContent(bytes.NewReader(b), int64(len(b)))
+		require.NoError(t, err, purpose)
+		require.Equal(t, []redfish.PackageComponent{{Name: want, Version: "F1F1"}}, content.packages[0].Components)
+		require.Equal(t, want == imageSupplies, content.forSupplies())
+	}
+}
+
+func FuzzContent(f *testing.F) {
+	f.Add(shelfArchive(f, "purpose=LITEON-PSU\nversion=F1F1\nmodel=x\n"))
+	f.Add([]byte("no package"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		readManifest(bytes.NewReader(b))
-		if c := parseManifest(bytes.NewReader(b)); c != nil {
-			require.NotEmpty(t, c.version)
-			require.Len(t, c.images, 1)
+		content, err := readContent(bytes.NewReader(b), int64(len(b)))
+		if err == nil && content != nil {
+			content.forHMC()
+			content.forSupplies()
 		}
 	})
 }

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package computeagent runs the agent of compute trays: it takes their jobs from the
-// bus and drives their management controllers over Redfish.
+// bus, drives their management controllers over Redfish, flashes network devices
+// from their hosts over SSH, and runs the external command that validates them.
 package computeagent
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/flint"
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
+	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/services/compute-agent/internal/validator"
 )
 
 // Family of nodes this agent drives.
@@ -26,5 +33,55 @@ func Program() process.Program {
 
 // Run drives nodes until ctx ends, then drains.
 func Run(ctx context.Context, env *process.Env) error {
-	return redfishagent.Run(ctx, env, Family)
+	return process.OnBus("agent-"+string(Family), RunOn)(ctx, env)
+}
+
+// RunOn does so on a connection of the caller.
+func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
+	inBand, err := newFlint(env)
+	if err != nil {
+		return err
+	}
+	validator, err := newValidator(env)
+	if err != nil {
+		return err
+	}
+	return redfishagent.RunOn(ctx, env, conn, Family,
+		redfishagent.WithInBand(inBand), redfishagent.WithHandler(job.TypeSystemValidation, validator.Validate))
+}
+
+func newFlint(env *process.Env) (*flint.Flint, error) {
+	opts, err := flint.FromConfig(env.Config, env.Log)
+	if err != nil {
+		return nil, fmt.Errorf("start %s agent: %w", Family, err)
+	}
+	return flint.New(opts)
+}
+
+func newValidator(env *process.Env) (*validator.Validator, error) {
+	v := &env.Config.Validation
+	opts := validator.Options{
+		Command: v.Command, Override: v.OverrideArguments, Release: v.ReleaseCommand,
+		WorkDir: v.WorkDir, LogDir: env.Config.ValidationLogDir(),
+		Limit: v.Limit, ReleaseLimit: v.ReleaseLimit, LastReleaseLimit: v.LastReleaseLimit, ReleaseRetry: v.ReleaseRetry,
+		KillGrace: v.KillGrace, MaxOutput: v.MaxOutputBytes, MaxRunning: v.MaxRunning,
+	}
+	if v.EnvironmentFile != "" {
+		seeds, err := seal.LoadSeeds(env.Config.KeyDir(), Family)
+		if err != nil {
+			return nil, fmt.Errorf("start %s agent: %w", Family, err)
+		}
+		opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("start %s agent: %w", Family, err)
+		}
+		opts.Environment = validator.EnvironmentFile(v.EnvironmentFile, opener)
+		// A file that cannot be opened is told now, not by the first job.
+		content, err := opts.Environment()
+		if err != nil {
+			return nil, fmt.Errorf("start %s agent: %w", Family, err)
+		}
+		content.Wipe()
+	}
+	return validator.New(opts)
 }

@@ -19,6 +19,7 @@ import (
 // A job that reads cancelled has left the node: what the device has begun is
 // waited for, and a host that was taken down is brought up again.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		stage string
 		knobs bmc.Knobs
@@ -44,7 +45,7 @@ func TestCancel(t *testing.T) {
 			b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
 			b.Start(func(o *agenttest.AgentOptions) {
 				o.Timing.Redfish.BackgroundCopyLimit = agenttest.Patience
-				o.Timing.Redfish.PowerOffSettle = 200 * time.Millisecond
+				o.Timing.Redfish.PowerOffSettle = 600 * time.Millisecond
 				o.Timing.VerifyFirstDelay = agenttest.Patience
 			})
 			id := b.Admit(b.node, activated(
@@ -52,6 +53,11 @@ func TestCancel(t *testing.T) {
 			b.AwaitStage(id, tt.stage)
 			if tt.stage == "upload_1" {
 				_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
+				require.NoError(t, err)
+			}
+			if tt.stage == "activate_aux_cycle" {
+				// Before the host is taken down the stage is left at once.
+				_, err := b.rack.WaitRequests(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/" + hostReset, Method: "POST"}, 1)
 				require.NoError(t, err)
 			}
 			b.Cancel(id, job.CancelGraceful)
@@ -137,4 +143,21 @@ func TestRunLimit(t *testing.T) {
 	require.Equal(t, job.FailureDeadlineExceeded, j.Failure.FailureCode)
 	require.Equal(t, "firmware update job passed its deadline", decode(t, j.ResultJSON)["summary"])
 	require.Equal(t, "Timeout", decode(t, j.ResultJSON)["error_code"])
+}
+
+// Between two groups the node is at rest, with the first one in force.
+func TestCancelBetweenGroups(t *testing.T) {
+	b := newBench(t, of(supermicroTray))
+	b.Start(func(o *agenttest.AgentOptions) { o.Timing.Redfish.BackgroundCopyLimit = agenttest.Patience })
+	id := b.Admit(b.node, b.supermicro().update)
+	b.sent(1)
+	b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = -1 })
+	b.AwaitStage(id, "check_2")
+	b.Cancel(id, job.CancelGraceful)
+	j := b.Await(id)
+	require.Equal(t, job.StateCancelled, j.State, "%+v", j.Failure)
+	require.Equal(t, "firmware update job cancelled before starting the next target group", decode(t, j.ResultJSON)["summary"])
+	require.Equal(t, []string{"GB300_nosbios_9.fwpkg"}, b.files())
+	require.Equal(t, "9.1", b.tray.Version("HGX_FW_BMC_0"))
+	require.Equal(t, bmc.PowerOn, b.tray.PowerState())
 }

@@ -22,6 +22,7 @@ import (
 // The agent dies, and another one goes on: one upload, one AUX cycle, the right
 // version.
 func TestAgentDies(t *testing.T) {
+	t.Parallel()
 	type death struct {
 		name  string
 		point string
@@ -80,6 +81,7 @@ func TestAgentDies(t *testing.T) {
 
 // What the next agent cannot find out it does not do again.
 func TestOutcomeStaysUnknown(t *testing.T) {
+	t.Parallel()
 	t.Run("upload, and the BMC lost its tasks", func(t *testing.T) {
 		b := newBench(t)
 		first := b.Start()
@@ -101,7 +103,7 @@ func TestOutcomeStaysUnknown(t *testing.T) {
 	})
 	t.Run("AUX cycle that changed nothing", func(t *testing.T) {
 		b := newBench(t)
-		b.knobs(func(k *bmc.Knobs) { k.VersionUnchanged = true })
+		b.knobs(func(k *bmc.Knobs) { k.VersionUnchanged, k.HideLastReset = true, true })
 		doomed := b.StartDoomed(agent.FailAfterDeviceChange, 2)
 		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 		<-doomed.Dead()
@@ -166,6 +168,7 @@ func TestAgentDiesWhileItSends(t *testing.T) {
 
 // A drained agent hands its job over, and the device notices nothing.
 func TestAgentIsDrained(t *testing.T) {
+	t.Parallel()
 	for _, stage := range []string{"check", "install", "activate_keep_on", "verify"} {
 		t.Run(stage, func(t *testing.T) {
 			b := newBench(t, gb300, func(o *sim.Options) {
@@ -190,6 +193,7 @@ func TestAgentIsDrained(t *testing.T) {
 
 // The agent dies between packages; those that are in are not sent again.
 func TestAgentDiesBetweenPackages(t *testing.T) {
+	t.Parallel()
 	for _, stage := range []string{"install_1", "check_2", "install_2"} {
 		t.Run(stage, func(t *testing.T) {
 			b := newBench(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })

@@ -102,6 +102,7 @@ func status(code int, method, path string) *faults.Rule {
 }
 
 func TestChecksFail(t *testing.T) {
+	t.Parallel()
 	for _, f := range []failure{
 		{
 			name: "hardware write protect", knobs: bmc.Knobs{HardwareWriteProtect: true},
@@ -176,6 +177,7 @@ func TestFileOutsideOfTheDirectory(t *testing.T) {
 }
 
 func TestUploadIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, f := range []failure{
 		{
 			name: "as a bad request", fault: status(400, "POST", "**/update-multipart"),
@@ -191,6 +193,7 @@ func TestUploadIsRefused(t *testing.T) {
 }
 
 func TestTaskFails(t *testing.T) {
+	t.Parallel()
 	const verification = "Update.1.0.VerificationFailed"
 	for _, f := range []failure{
 		{
@@ -200,17 +203,6 @@ func TestTaskFails(t *testing.T) {
 		}, {
 			name: "killed", knobs: taskEnd("Killed", "Critical"), sent: 1, targetID: "0",
 			code: job.FailureTaskException, class: job.CodeOther, phase: "poll", messageID: verification, text: "state='Killed'",
-		}, {
-			name: "completed but critical", knobs: taskEnd("Completed", "Critical"), sent: 1, targetID: "0",
-			code: job.FailureTaskException, class: job.CodeOther, phase: "poll", messageID: verification,
-			text: "The image could not be verified on the component.",
-		}, {
-			name: "somebody has to act", knobs: taskEnd("UserIntervention", "Warning", bmc.Message{
-				ID: "Update.1.2.1.OperationTransitionedToJob", Text: "Confirm the change at the console.",
-				Severity: "Warning", Resolution: "Press a key.",
-			}), sent: 1, targetID: "0",
-			code: job.FailureTaskException, class: job.CodeOther, phase: "poll", messageID: "Update.1.2.1.OperationTransitionedToJob",
-			text: "Press a key.",
 		}, {
 			name: "stuck", knobs: bmc.Knobs{TaskStuckAt: 42}, sent: 1,
 			agent: func(o *agenttest.AgentOptions) { o.Timing.TaskPoll.Limit = 200 * time.Millisecond },
@@ -235,6 +227,7 @@ func TestTaskFails(t *testing.T) {
 }
 
 func TestActivationFails(t *testing.T) {
+	t.Parallel()
 	for _, f := range []failure{
 		{
 			name: "version unchanged", knobs: bmc.Knobs{VersionUnchanged: true}, activate: true, sent: 1,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -96,6 +97,17 @@ func activated(targets ...*rackbusv1.FirmwareUpdateTarget) *rackbusv1.FirmwareUp
 	return &rackbusv1.FirmwareUpdate{Targets: targets, Activate: true}
 }
 
+// died waits until a doomed agent is dead. A job that ends before has never come
+// to the point.
+func (b *bench) died(doomed *agenttest.Agent, id job.ID) {
+	b.t.Helper()
+	select {
+	case <-doomed.Dead():
+	case <-time.After(agenttest.Patience):
+		b.t.Fatalf("the agent still lives: %+v", b.Await(id).Event)
+	}
+}
+
 // run runs an update to its end.
 func (b *bench) run(u *rackbusv1.FirmwareUpdate) agenttest.Job {
 	b.t.Helper()
@@ -132,3 +144,15 @@ const (
 	hostReset = "ComputerSystem.Reset"
 	auxReset  = "NvidiaChassis.AuxPowerReset"
 )
+
+// sent waits until n images have arrived.
+func (b *bench) sent(n int) {
+	b.t.Helper()
+	_, err := b.rack.WaitRequests(b.t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart", Method: "POST"}, n)
+	require.NoError(b.t, err)
+}
+
+// hide takes an entry out of the tray's inventory.
+func (b *bench) hide(name string) {
+	b.knobs(func(k *bmc.Knobs) { k.Hidden = append(k.Hidden, name) })
+}

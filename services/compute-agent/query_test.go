@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -76,6 +77,7 @@ func TestRefusedPowerIsToldAtOnce(t *testing.T) {
 }
 
 func TestRefusedQueries(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		spoil func(*testing.T, *bench)
 		op    string
@@ -92,7 +94,7 @@ func TestRefusedQueries(t *testing.T) {
 			func(t *testing.T, b *bench) {
 				_, err := b.rack.AddFault(faults.Rule{Action: faults.Action{Refuse: true}})
 				require.NoError(t, err)
-			}, redfishagent.OpPowerGet, redfish.CodeConnectionRefused,
+			}, redfishagent.OpPowerGet, agent.CodeUnreachable,
 		},
 		"not ready": {
 			func(_ *testing.T, b *bench) { b.tray.SetReachable(false) }, redfishagent.OpFirmwareInventory, redfish.CodeUnavailable,

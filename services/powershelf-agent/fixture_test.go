@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 const (
 	pushPath     = "/redfish/v1/UpdateService/update"
 	managerReset = "Manager.Reset"
+	unitPath     = "**/PowerUnits/Actions/UpdateService/"
 )
 
 // bench is one simulated shelf and a broker.
@@ -63,6 +65,48 @@ func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
 		User: d.Username(), Password: d.Password(),
 	})
 	return b
+}
+
+// of makes the shelf one of a node type.
+func of(nodeType string) func(*sim.Options) {
+	return func(o *sim.Options) { o.PowerShelves, o.NodeTypes = 0, []sim.NodeTypeCount{{Type: nodeType, Count: 1}} }
+}
+
+// archive writes a shelf archive to the agent.
+func (b *bench) archive(name, purpose, version string) *rackbusv1.FirmwareUpdateTarget {
+	b.t.Helper()
+	content, err := firmwarepackage.ShelfArchive(purpose, version, "shelf", []byte(name))
+	require.NoError(b.t, err)
+	return b.File("", name, content)
+}
+
+func activated(targets ...*rackbusv1.FirmwareUpdateTarget) *rackbusv1.FirmwareUpdate {
+	return &rackbusv1.FirmwareUpdate{Targets: targets, Activate: true}
+}
+
+// knobs sets what the shelf does wrong.
+func (b *bench) knobs(change func(*bmc.Knobs)) { b.shelf.UpdateKnobs(change) }
+
+// died waits until a doomed agent is dead. A job that ends before has never come
+// to the point.
+func (b *bench) died(doomed *agenttest.Agent, id job.ID) {
+	b.t.Helper()
+	select {
+	case <-doomed.Dead():
+	case <-time.After(agenttest.Patience):
+		b.t.Fatalf("the agent still lives: %+v", b.Await(id).Event)
+	}
+}
+
+// units are the uploads for one supply after the other, by number.
+func (b *bench) units() []string {
+	var units []string
+	for _, u := range b.rack.Uploads(b.shelf.ID()) {
+		if u.Upload.PowerDevice != "" && u.Status < 300 {
+			units = append(units, u.Upload.PowerDevice)
+		}
+	}
+	return units
 }
 
 // image writes a raw controller image to the agent; the shelf reads the version

@@ -33,20 +33,37 @@ type Device struct {
 	Port     int
 	User     string
 	Password string
+	// Host is the operating system of a tray, nil for none.
+	Host *Host
 }
 
-// Target is the device as commands name it, with its login sealed.
+// Host is the operating system of a tray and its login.
+type Host struct {
+	IP       string
+	Port     int
+	User     string
+	Password string
+}
+
+// Target is the device as commands name it, with its logins sealed.
 func (r *Rig) Target(d Device) *rackbusv1.NodeTarget {
 	r.T.Helper()
 	session, err := r.sealer.NewSession(r.Family)
 	require.NoError(r.T, err)
-	sealed, err := credentials.Seal(session, node.Ref{RackID: d.RackID, NodeID: d.NodeID}, node.EndpointBMC,
-		node.Credentials{User: d.User, Password: secret.New(d.Password)})
-	require.NoError(r.T, err)
-	return &rackbusv1.NodeTarget{
-		RackId: d.RackID, NodeId: d.NodeID, NodeType: strings.ToLower(d.Type),
-		Bmc: &rackbusv1.DeviceEndpoint{Address: d.IP, Port: uint32(d.Port), Credentials: sealed},
+	endpoint := func(kind node.EndpointKind, h Host) *rackbusv1.DeviceEndpoint {
+		sealed, err := credentials.Seal(session, node.Ref{RackID: d.RackID, NodeID: d.NodeID}, kind,
+			node.Credentials{User: h.User, Password: secret.New(h.Password)})
+		require.NoError(r.T, err)
+		return &rackbusv1.DeviceEndpoint{Address: h.IP, Port: uint32(h.Port), Credentials: sealed}
 	}
+	target := &rackbusv1.NodeTarget{
+		RackId: d.RackID, NodeId: d.NodeID, NodeType: strings.ToLower(d.Type),
+		Bmc: endpoint(node.EndpointBMC, Host{IP: d.IP, Port: d.Port, User: d.User, Password: d.Password}),
+	}
+	if d.Host != nil {
+		target.Host = endpoint(node.EndpointHost, *d.Host)
+	}
+	return target
 }
 
 // File writes an image and returns the target that sends it to a component.

@@ -23,6 +23,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus/broker"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfish"
@@ -122,6 +123,8 @@ func Timing() redfishagent.Timing {
 			BMCProbe: tick, BMCLimit: 3 * time.Second,
 			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
 			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
+			PowerUnitLimit: 3 * time.Second, PowerUnitPoll: tick, PowerUnitsLimit: 500 * time.Millisecond, PowerUnitsInterval: tick,
+			PowerUnitsPause: tick, PreserveInterval: tick, PreserveSettle: tick / 10,
 		},
 		TaskPoll: redfish.PollOptions{
 			Interval: tick, Limit: 5 * time.Second, Tolerance: 2 * time.Second,
@@ -130,6 +133,7 @@ func Timing() redfishagent.Timing {
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
 		UntrackedLimit: time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
 		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond, PackagePause: tick,
+		UnitSettle: tick, UnitRetrySettle: 2 * tick, RecoveryGrace: tick,
 	}
 }
 
@@ -140,6 +144,14 @@ type AgentOptions struct {
 	// DrainTimeout and CutTimeout of the agent.
 	DrainTimeout time.Duration
 	MaxUploads   int
+	// Profiles, Artifacts and InBand of the workflows.
+	Profiles  map[string]redfishagent.InventoryProfile
+	Artifacts redfishagent.Artifacts
+	InBand    redfishagent.InBand
+	// Images are offered to devices that fetch them themselves.
+	Images *redfishagent.ImageServer
+	// Handlers are further jobs of the agent.
+	Handlers map[job.Type]agent.Handler
 }
 
 // Agent is a running agent with a connection of its own.
@@ -170,6 +182,7 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	}
 	devices := redfishagent.New(redfishagent.Options{
 		Pool: a.pool, FirmwareDir: r.FirmwareDir, Timing: o.Timing, Version: "0.0.0", MaxUploads: o.MaxUploads,
+		Profiles: o.Profiles, Artifacts: o.Artifacts, InBand: o.InBand, Images: o.Images, Handlers: o.Handlers,
 	})
 	run, err := agent.New(agent.Options{
 		Conn: a.conn, Family: r.Family, Instance: "agent", Opener: opener,
@@ -257,16 +270,18 @@ func (r *Rig) await(what string, ok func() bool) {
 }
 
 // Run runs a program as configured, with waits scaled down, until the
-// test ends. It logs to the returned buffer, which may be read after stop.
-func (r *Rig) Run(p process.Program) (logs *bytes.Buffer, stop func()) {
+// test ends. Keys of the configuration may be set beside what every test needs. It
+// logs to the returned buffer, which may be read after stop.
+func (r *Rig) Run(p process.Program, set ...string) (logs *bytes.Buffer, stop func()) {
 	r.T.Helper()
 	cfg, err := config.Load(config.Options{
 		Process: p.Process, Optional: true, Environ: []string{},
-		Set: []string{
+		Set: append([]string{
 			"bus.urls=" + r.URL(), "keys.dir=" + r.KeyDir, "workflows.firmware_dir=" + r.FirmwareDir,
 			"metrics.port=0", "timing.scale=0.003", "logging.log_level=debug",
+			"ssh.known_hosts=" + filepath.Join(r.T.TempDir(), "known_hosts"),
 			"timing.bus.ack_wait=" + busTiming().AckWait.String(), "timing.bus.work_interval=" + busTiming().WorkInterval.String(),
-		},
+		}, set...),
 	})
 	require.NoError(r.T, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.T.Context()))
