@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/internal/door"
 )
 
 // controlServer is the plain HTTP listener through which faults and devices are changed at run time:
@@ -26,6 +27,10 @@ import (
 //	PATCH  /sim/devices/{id}/knobs   change knobs
 //	POST   /sim/devices/{id}/restart restart the BMC as a crash would
 //	DELETE /sim/devices/{id}/tasks/{task} abort an update and forget its task, as an operator might
+//	GET    /sim/switches             state of all switches, with their ports
+//	GET    /sim/switches/{id}        state of one
+//	PATCH  /sim/switches/{id}/knobs  change knobs
+//	POST   /sim/switches/{id}/restart restart the switch as a crash would
 type controlServer struct {
 	rack   *Rack
 	addr   string
@@ -47,7 +52,7 @@ type deviceState struct {
 }
 
 func newControlServer(r *Rack) (*controlServer, error) {
-	l, err := listenTCP("tcp", r.opts.Control)
+	l, err := door.Listen("tcp", r.opts.Control)
 	if err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}
@@ -85,6 +90,7 @@ func newControlServer(r *Rack) (*controlServer, error) {
 		d.AbortTask(req.PathValue("task"))
 		w.WriteHeader(http.StatusNoContent)
 	}))
+	c.addSwitches(mux)
 	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	c.done.Go(func() {
 		if err := c.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

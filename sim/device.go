@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/internal/door"
 )
 
 // Device is a simulated controller on the network. The methods of bmc.Device read and change its state.
@@ -24,7 +25,7 @@ type Device struct {
 	addr netip.AddrPort
 	host *HostEndpoint
 	// door is the device's listener, nil where one listener serves all devices.
-	door *door
+	door *door.Door
 
 	mu       sync.Mutex
 	conns    map[*deviceConn]struct{}
@@ -101,7 +102,7 @@ func (d *Device) CutConnections() {
 	}
 	d.mu.Unlock()
 	for _, c := range open {
-		c.reset()
+		c.Reset()
 	}
 }
 
@@ -127,7 +128,9 @@ func (d *Device) reconcile() {
 		d.recovery = time.AfterFunc(until.Sub(now), d.reconcile)
 	}
 	if d.door != nil {
-		d.door.set(!refusing)
+		if err := d.door.Set(!refusing); err != nil {
+			d.rack.opts.Logger.Error("reopening a device failed", "node", d.id, "err", err)
+		}
 	}
 	d.mu.Unlock()
 	if refusing {

@@ -48,9 +48,12 @@ type UserPass struct {
 
 // NodeSet returns the rack in a form that CreateNodes takes.
 func (r *Rack) NodeSet() NodeSet {
-	out := NodeSet{Nodes: make([]Node, 0, len(r.devices))}
+	out := NodeSet{Nodes: make([]Node, 0, len(r.devices)+len(r.switches))}
 	for _, d := range r.devices {
 		out.Nodes = append(out.Nodes, d.node())
+	}
+	for i, s := range r.switches {
+		out.Nodes = append(out.Nodes, r.switchNode(s, i))
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/nvswitch"
 )
 
 // ErrInvalidOption is wrapped by errors of Start about options that make no sense.
@@ -35,6 +36,9 @@ const PortLimit = 1000
 // maxDevices is how many fit into the addresses used, 127.1.0.1 to 127.254.255.254.
 const maxDevices = 254 * 256 * 254
 
+// maxSwitches is how many switches a rack can have here; each is a directory and six listeners.
+const maxSwitches = 250
+
 // Options describe a rack. The zero value of each field has a use.
 type Options struct {
 	// Compute and PowerShelves are how many devices of each kind there are.
@@ -43,7 +47,20 @@ type Options struct {
 	// ComputeGeneration and ShelfGeneration default to GB200.
 	ComputeGeneration Generation
 	ShelfGeneration   Generation
-	// NodeTypes are further devices by node type, after the compute trays or power shelves above.
+	// Switches is how many switch trays there are, SwitchGeneration their model; it defaults to GB200.
+	Switches         int
+	SwitchGeneration Generation
+	// SwitchAddress is the address of the first switch, further ones follow; default 127.2.0.1. SwitchPorts are the
+	// ports of all of them; a port that is 0 is a free one, the same for all.
+	SwitchAddress string
+	SwitchPorts   nvswitch.Ports
+	// SwitchTiming is how long things take on every switch.
+	SwitchTiming nvswitch.Timing
+	// SwitchUsername and SwitchPassword are the account of the switches' operating systems; they default to Username
+	// and Password, which are those of their BMCs.
+	SwitchUsername string
+	SwitchPassword string
+	// NodeTypes are further devices by node type, after the compute trays, power shelves or switches above.
 	NodeTypes []NodeTypeCount
 	// HostEndpoint tells where the operating system of a compute tray is reached; it is asked once for each tray
 	// when the rack starts. Nil, or a nil answer, gives a tray without one.
@@ -64,7 +81,7 @@ type Options struct {
 	Timing bmc.Timing
 	// Outage is how devices are unreachable while their BMC restarts; default bmc.OutageUnavailable.
 	Outage bmc.OutageMode
-	// CoupledPower takes the power from all compute trays, BMCs included, while every shelf is off.
+	// CoupledPower takes the power from all compute trays and switches, BMCs included, while every shelf is off.
 	CoupledPower bool
 	// RequestLog receives one JSON line per request; nil keeps them in memory only.
 	RequestLog io.Writer
@@ -106,6 +123,9 @@ func (o Options) models() ([]bmc.Model, error) {
 		shelves = append(shelves, pick(o.ShelfGeneration, i, bmc.ShelfGB200LiteOn, bmc.ShelfGB300LiteOn))
 	}
 	for _, n := range o.NodeTypes {
+		if _, isSwitch := nvswitch.ModelOf(n.Type); isSwitch {
+			continue
+		}
 		m, ok := bmc.ModelOf(n.Type)
 		switch {
 		case !ok:
@@ -121,13 +141,35 @@ func (o Options) models() ([]bmc.Model, error) {
 	return append(trays, shelves...), nil
 }
 
+// switchModels returns the models of all switches.
+func (o Options) switchModels() []nvswitch.Model {
+	var out []nvswitch.Model
+	for i := range o.Switches {
+		m := nvswitch.GB200
+		if o.SwitchGeneration == GB300 || o.SwitchGeneration == Mixed && i%2 == 1 {
+			m = nvswitch.GB300
+		}
+		out = append(out, m)
+	}
+	for _, n := range o.NodeTypes {
+		if m, ok := nvswitch.ModelOf(n.Type); ok {
+			out = append(out, slices.Repeat([]nvswitch.Model{m}, max(n.Count, 0))...)
+		}
+	}
+	return out
+}
+
 func (o Options) withDefaults() Options {
+	o.SwitchGeneration = cmp.Or(o.SwitchGeneration, GB200)
+	o.SwitchAddress = cmp.Or(o.SwitchAddress, "127.2.0.1")
 	o.ComputeGeneration = cmp.Or(o.ComputeGeneration, GB200)
 	o.ShelfGeneration = cmp.Or(o.ShelfGeneration, GB200)
 	o.RackID = cmp.Or(o.RackID, "rack-1")
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1")
 	o.Username = cmp.Or(o.Username, "admin")
 	o.Password = cmp.Or(o.Password, "racksim-pw")
+	o.SwitchUsername = cmp.Or(o.SwitchUsername, o.Username)
+	o.SwitchPassword = cmp.Or(o.SwitchPassword, o.Password)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 90*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
@@ -139,17 +181,27 @@ func (o Options) validate() error {
 	bad := func(format string, args ...any) {
 		all = append(all, fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...))
 	}
-	total := o.Compute + o.PowerShelves
+	total, switches := o.Compute+o.PowerShelves, o.Switches
 	for _, n := range o.NodeTypes {
-		total += n.Count
+		if _, isSwitch := nvswitch.ModelOf(n.Type); isSwitch {
+			switches += n.Count
+		} else {
+			total += n.Count
+		}
 	}
-	if o.Compute < 0 || o.PowerShelves < 0 || total <= 0 || total > maxDevices {
+	if switches < 0 || o.Switches < 0 || switches > maxSwitches {
+		bad("%d switches", switches)
+	}
+	if o.Compute < 0 || o.PowerShelves < 0 || total < 0 || total+switches <= 0 || total > maxDevices {
 		bad("%d compute trays and %d power shelves, %d devices in all", o.Compute, o.PowerShelves, total)
 	} else if _, err := o.models(); err != nil {
 		all = append(all, err)
 	}
 	if _, err := netip.ParseAddr(o.Listen); err != nil {
 		bad("listen address %q is no IP address", o.Listen)
+	}
+	if at, err := netip.ParseAddr(o.SwitchAddress); err != nil || !at.Is4() {
+		bad("switch address %q is no IPv4 address", o.SwitchAddress)
 	}
 	last := o.PortBase
 	if o.PortBase > 0 && total <= PortLimit {
@@ -158,7 +210,7 @@ func (o Options) validate() error {
 	if o.PortBase < 0 || last > 65535 {
 		bad("ports %d to %d", o.PortBase, last)
 	}
-	for _, g := range []Generation{o.ComputeGeneration, o.ShelfGeneration} {
+	for _, g := range []Generation{o.ComputeGeneration, o.ShelfGeneration, o.SwitchGeneration} {
 		if g != GB200 && g != GB300 && g != Mixed {
 			bad("generation %q is none of gb200, gb300, mixed", g)
 		}

@@ -17,6 +17,9 @@ import (
 
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/internal/door"
+	"github.com/rackbus/rackbus/sim/internal/exchange"
+	"github.com/rackbus/rackbus/sim/nvswitch"
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
 
@@ -25,19 +28,21 @@ type Rack struct {
 	opts    Options
 	devices []*Device
 	byID    map[string]*Device
-	faults  faults.Set
-	log     *reqlog.Log
-	cert    tls.Certificate
+	// switches stand beside the devices: their BMC is the least of what they serve.
+	switches []*nvswitch.Switch
+	faults   faults.Set
+	log      *reqlog.Log
+	cert     tls.Certificate
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	server  *http.Server
 	control *controlServer
-	// serving waits for accept loops, requests for handlers.
-	serving  sync.WaitGroup
-	requests sync.WaitGroup
-	closing  sync.Once
-	closeErr error
+	// serving waits for accept loops.
+	serving   sync.WaitGroup
+	exchanges *exchange.Server
+	closing   sync.Once
+	closeErr  error
 }
 
 // Start makes the devices and listens for all of them. The rack runs until Close, or until ctx ends: then requests
@@ -69,8 +74,12 @@ func Start(ctx context.Context, opts Options) (*Rack, error) {
 	for _, d := range r.devices {
 		r.byID[d.id] = d
 	}
+	r.exchanges = &exchange.Server{Faults: &r.faults, Log: r.log, Protocol: reqlog.Redfish, ErrorBody: redfishError}
 	r.server = r.newServer()
 	if err := r.listen(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if r.switches, err = startSwitches(r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := askHosts(opts, r.devices); err != nil {
@@ -135,7 +144,7 @@ func (r *Rack) openListeners() (out []net.Listener, err error) {
 		}
 	}()
 	if len(r.devices) > PortLimit {
-		l, err := listenTCP("tcp4", fmt.Sprintf("0.0.0.0:%d", r.opts.PortBase))
+		l, err := door.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", r.opts.PortBase))
 		if err != nil {
 			return nil, fmt.Errorf("listen for %d devices: %w", len(r.devices), err)
 		}
@@ -153,10 +162,10 @@ func (r *Rack) openListeners() (out []net.Listener, err error) {
 		if r.opts.PortBase > 0 {
 			port = r.opts.PortBase + i
 		}
-		if d.door, err = openDoor(d, ip, port); err != nil {
-			return out, err
+		if d.door, err = door.Open(ip, port, d.admit); err != nil {
+			return out, fmt.Errorf("listen for %s: %w", d.id, err)
 		}
-		d.addr = d.door.addr
+		d.addr = d.door.AddrPort()
 		out = append(out, d.door)
 	}
 	return out, nil
@@ -172,15 +181,18 @@ func (r *Rack) Close() error {
 		if r.control != nil {
 			r.control.close()
 		}
+		for _, s := range r.switches {
+			r.closeErr = errors.Join(r.closeErr, s.Close())
+		}
 		_ = r.server.Close()
 		r.serving.Wait()
-		r.requests.Wait()
-		r.closeErr = r.log.Close()
+		r.exchanges.Wait()
+		r.closeErr = errors.Join(r.closeErr, r.log.Close())
 	})
 	return r.closeErr
 }
 
-// Devices returns all devices, compute trays first.
+// Devices returns all devices but the switches, compute trays first.
 func (r *Rack) Devices() []*Device { return r.devices }
 
 // Device returns the device with a node id, nil if there is none.
@@ -217,6 +229,11 @@ func (r *Rack) cutRefused(rule faults.Rule) {
 			d.CutConnections()
 		}
 	}
+	for _, s := range r.switches {
+		if rule.AppliesTo(s.ID()) {
+			s.CutConnections()
+		}
+	}
 }
 
 // RemoveFault takes a rule out and reports whether it was there.
@@ -238,6 +255,9 @@ func (r *Rack) Faults() []faults.Rule { return r.faults.Rules() }
 func (r *Rack) reconcile() {
 	for _, d := range r.devices {
 		d.reconcile()
+	}
+	for _, s := range r.switches {
+		s.Reconcile()
 	}
 }
 
@@ -266,7 +286,7 @@ func (r *Rack) WaitInFlight(ctx context.Context, device string, f reqlog.Filter)
 	return r.log.WaitInFlight(ctx, f)
 }
 
-// couplePower takes the power from the compute trays when all shelves are off, and gives it back.
+// couplePower takes the power from the compute trays and switches when all shelves are off, and gives it back.
 func (r *Rack) couplePower() {
 	lit := false
 	for _, d := range r.devices {
@@ -276,5 +296,8 @@ func (r *Rack) couplePower() {
 		if d.Model().Compute() {
 			d.CutPower(!lit)
 		}
+	}
+	for _, s := range r.switches {
+		s.CutPower(!lit)
 	}
 }

@@ -12,6 +12,19 @@ import (
 	"github.com/rackbus/rackbus/sim/internal/glob"
 )
 
+// Protocols of entries.
+const (
+	// Redfish requests go to BMCs, NVUE requests to switches; both are HTTP.
+	Redfish = "redfish"
+	NVUE    = "nvue"
+	// SSH entries are logins (method LOGIN), command lines (EXEC, the line is the path) and terminals (SHELL).
+	SSH = "ssh"
+	// SFTP entries are whole files (GET, PUT) and single calls (STAT, REMOVE, RENAME, MKDIR, SETSTAT).
+	SFTP = "sftp"
+	// GRPC entries are calls (CALL); the path is the full method.
+	GRPC = "grpc"
+)
+
 // Entry is one request. It is recorded when the request has ended, also when the client went away in the middle.
 type Entry struct {
 	// Seq counts entries of one log from 1, in the order in which requests ended.
@@ -20,10 +33,17 @@ type Entry struct {
 	Time time.Time `json:"time"`
 	// Device is the node id of the device that was asked.
 	Device string `json:"device"`
-	Method string `json:"method"`
-	Path   string `json:"path"`
-	Query  string `json:"query,omitempty"`
-	// Status is the HTTP status put on the wire; 0 when no answer was written.
+	// Protocol is one of the constants of this package.
+	Protocol string `json:"protocol"`
+	Method   string `json:"method"`
+	Path     string `json:"path"`
+	Query    string `json:"query,omitempty"`
+	// Verb is the action that an NVUE POST starts, for example "@install".
+	Verb string `json:"verb,omitempty"`
+	// ReadOnly marks requests that change nothing although their method says nothing about it: SSH and gRPC.
+	ReadOnly bool `json:"read_only,omitempty"`
+	// Status is the HTTP status put on the wire, the exit status of a command, or the gRPC status of a call. For HTTP
+	// 0 means that no answer was written; for a command -1 means the same.
 	Status int `json:"status"`
 	// Bytes counts the body bytes received, multipart framing included.
 	Bytes int64 `json:"bytes"`
@@ -45,9 +65,9 @@ func (e Entry) End() time.Time {
 	return e.Time.Add(time.Duration(e.DurationMS * float64(time.Millisecond)))
 }
 
-// Write reports whether the request could change the device (any method but GET, HEAD and OPTIONS).
+// Write reports whether the request could change the device (any method but GET, HEAD and OPTIONS, unless ReadOnly).
 func (e Entry) Write() bool {
-	return e.Method != http.MethodGet && e.Method != http.MethodHead && e.Method != http.MethodOptions
+	return !e.ReadOnly && e.Method != http.MethodGet && e.Method != http.MethodHead && e.Method != http.MethodOptions
 }
 
 // Upload describes the firmware file of an upload request.
@@ -76,7 +96,9 @@ type Filter struct {
 	Device string
 	Path   string
 	Method string
-	// Writes selects requests that are not GET, HEAD or OPTIONS.
+	// Protocol is one of the constants of this package.
+	Protocol string
+	// Writes selects requests that are not GET, HEAD or OPTIONS, and not ReadOnly.
 	Writes bool
 	// Uploads selects firmware uploads.
 	Uploads bool
@@ -90,6 +112,7 @@ func (f Filter) matcher() func(*Entry) bool {
 	return func(e *Entry) bool {
 		return e.Seq > f.After &&
 			(f.Method == "" || f.Method == e.Method) &&
+			(f.Protocol == "" || f.Protocol == e.Protocol) &&
 			(!f.Writes || e.Write()) &&
 			(!f.Uploads || e.Upload != nil) &&
 			device.Match(e.Device) && path.Match(e.Path)

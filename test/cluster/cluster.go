@@ -81,7 +81,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 	c.keys, c.FirmwareDir, c.config = filepath.Join(c.dir, "keys"), filepath.Join(c.dir, "firmware"), filepath.Join(c.dir, "config.toml")
 	t.Cleanup(c.close)
 	require.NoError(t, os.MkdirAll(c.FirmwareDir, 0o755))
-	require.NoError(t, seal.WriteKeys(c.keys, node.Families()))
+	require.NoError(t, seal.WriteKeys(c.keys, node.KeyFamilies()))
 	require.NoError(t, certs.InitCA(c.tlsDir(), nil))
 	for _, o := range opts.Racks {
 		rack, err := sim.Start(t.Context(), o)

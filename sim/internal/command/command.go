@@ -17,10 +17,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
+	"github.com/rackbus/rackbus/sim/nvswitch"
 )
 
 // Exit codes.
@@ -31,12 +33,15 @@ const (
 )
 
 const usage = `racksim simulates the management controllers of a rack: compute trays and power shelves as Redfish
-servers over TLS. It prints the rack as a NodeSet in JSON, then "ready", and serves until SIGINT or SIGTERM.
+servers over TLS, and switch trays with NVUE, SSH, NMX-C, gNMI and a BMC. It prints the rack as a NodeSet in JSON, then "ready", and serves until SIGINT or SIGTERM.
 
 Usage: racksim [flags]
 
 Up to 1,000 devices each get a port: the first --port-base, further ones the next. More devices each get an address
 of their own, 127.1.0.1 and up, all on port --port-base; --listen is not used then.
+
+Each switch has an address of its own, --switch-address and up, and the ports of --switch-ports. The NodeSet tells those
+of NVUE and the BMC; the others have to be told to the clients.
 
 Flags:
 `
@@ -46,13 +51,13 @@ var errNodeType = errors.New("need TYPE=N with a node type that can be simulated
 
 // settings are the flags.
 type settings struct {
-	options  sim.Options
-	switches int
-	requests string
-	faults   string
-	outage   string
-	compute  string
-	shelf    string
+	options    sim.Options
+	requests   string
+	faults     string
+	outage     string
+	compute    string
+	shelf      string
+	switchType string
 }
 
 // Main is Run until SIGINT or SIGTERM.
@@ -96,13 +101,23 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	f.Func("node-type", "TYPE=N: N more devices of a node type, for example compute_gb300_lenovo=2; may be repeated", func(text string) error {
 		kind, count, ok := strings.Cut(text, "=")
 		n, err := strconv.Atoi(count)
-		if _, known := bmc.ModelOf(kind); !ok || err != nil || n < 0 || !known {
+		_, known := bmc.ModelOf(kind)
+		_, isSwitch := nvswitch.ModelOf(kind)
+		if !ok || err != nil || n < 0 || !known && !isSwitch {
 			return errNodeType
 		}
 		o.NodeTypes = append(o.NodeTypes, sim.NodeTypeCount{Type: kind, Count: n})
 		return nil
 	})
-	f.IntVar(&s.switches, "switches", 0, "number of switch trays; only 0 in this release")
+	f.IntVar(&o.Switches, "switches", 0, "number of switch trays")
+	f.StringVar(&o.SwitchAddress, "switch-address", "127.2.0.1", "address of the first switch; further ones follow")
+	o.SwitchPorts = defaultPorts()
+	f.Func("switch-ports", "ports of all switches (default "+portText(defaultPorts())+"); what is left out keeps its default", func(text string) error {
+		return setPorts(&o.SwitchPorts, text)
+	})
+	f.StringVar(&s.switchType, "type-switch", "gb200", "switch trays: gb200, gb300 or mixed")
+	f.DurationVar(&o.SwitchTiming.Reboot, "switch-reboot", 2*time.Second, "time a switch is away when it reboots")
+	f.DurationVar(&o.SwitchTiming.Install, "switch-install", 2*time.Second, "time an installation on a switch takes")
 	f.StringVar(&o.RackID, "rack", "rack-1", "rack id of the nodes")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1", "IP address to listen on")
 	f.IntVar(&o.PortBase, "port-base", 0, "port of the first device; 0 takes free ports")
@@ -130,14 +145,9 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("%w; see --help", err)
 	}
 	o.ComputeGeneration, o.ShelfGeneration = sim.Generation(s.compute), sim.Generation(s.shelf)
-	o.Outage = bmc.OutageMode(s.outage)
-	switch {
-	case f.NArg() > 0:
+	o.Outage, o.SwitchGeneration = bmc.OutageMode(s.outage), sim.Generation(s.switchType)
+	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case s.switches < 0:
-		return nil, fmt.Errorf("--switches %d is negative", s.switches)
-	case s.switches > 0:
-		return nil, fmt.Errorf("--switches %d: switch trays cannot be simulated in this release", s.switches)
 	}
 	return s, nil
 }
@@ -166,6 +176,9 @@ func run(ctx context.Context, s *settings, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, rack.Close()) }()
 	if addr := rack.ControlAddr(); addr != "" {
 		o.Logger.Info("control listener is up", "addr", addr)
+	}
+	if len(rack.Switches()) > 0 {
+		o.Logger.Info("switches are up", "first", rack.Switches()[0].IP(), "ports", portText(rack.SwitchPorts()))
 	}
 	if err := announce(stdout, rack); err != nil {
 		return err

@@ -115,6 +115,20 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+func TestSwitches(t *testing.T) {
+	p := startProcess(t, "--switches", "1", "--node-type", "switch_vrnvl72_nvidia=1",
+		"--switch-ports", "nvue=0,ssh=0,nmxc=0,telemetry=0,gnmi=0,bmc=0")
+	require.Len(t, p.nodes.Nodes, 2)
+	require.Equal(t, "SWITCH_GB200_NVIDIA", p.nodes.Nodes[0].Type)
+	require.Equal(t, "SWITCH_VRNVL72_NVIDIA", p.nodes.Nodes[1].Type)
+	require.Equal(t, "127.2.0.2", p.nodes.Nodes[1].HostEndpoint.Interface.IPAddress)
+	require.Equal(t, p.nodes.Nodes[0].HostEndpoint.Port, p.nodes.Nodes[1].HostEndpoint.Port)
+	require.Equal(t, 200, p.get(t, p.nodes.Nodes[1], "/redfish/v1/Systems/System_0"))
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, p.cmd.Wait())
+	require.Contains(t, p.stderr.String(), "gnmi=")
+}
+
 func TestUse(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	require.NoError(t, os.WriteFile(bad, []byte("[{"), 0o600))
@@ -125,7 +139,9 @@ func TestUse(t *testing.T) {
 		says string
 	}{
 		{"help", []string{"--help"}, 0, "-powershelves"},
-		{"switches", []string{"--compute", "1", "--switches", "2"}, 2, "switch trays cannot be simulated"},
+		{"switches", []string{"--compute", "1", "--switches", "-1"}, 2, "-1 switches"},
+		{"switch ports", []string{"--switches", "1", "--switch-ports", "ssh=22,telnet=23"}, 2, "NAME=PORT"},
+		{"switch address", []string{"--switches", "1", "--switch-address", "fe80::1"}, 2, "no IPv4 address"},
 		{"unknown flag", []string{"--nope"}, 2, "nope"},
 		{"argument", []string{"--compute", "1", "extra"}, 2, "extra"},
 		{"no devices", nil, 2, "0 compute trays"},
