@@ -120,6 +120,9 @@ func (s *Switch) openLocked(name string) bool {
 
 // Reconcile brings listeners and connections in line with the state.
 func (s *Switch) Reconcile() {
+	// One after the other: an older look at the state must not win.
+	s.reconciling.Lock()
+	defer s.reconciling.Unlock()
 	s.lock()
 	cuts := s.cuts
 	s.cuts = map[string]bool{}

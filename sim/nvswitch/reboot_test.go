@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,6 +58,11 @@ func TestInstallImage(t *testing.T) {
 	require.Len(t, s.Installs(), 1)
 	require.Len(t, s.Installs()[0].SHA256, 64)
 
+	require.NoError(t, s.WriteFile("/tmp/nvos-amd64-25.02.5000.bin", []byte("no marker, so the name counts")))
+	require.Equal(t, "action_success", c.perform("/system/image", "@fetch", obj{"remote-url": "file:///tmp/nvos-amd64-25.02.5000.bin"}))
+	require.Len(t, c.get("/system/image/files").doc, 2)
+	require.Equal(t, "action_error", c.perform("/system/image", "@fetch", obj{"remote-url": "https://192.0.2.1/x.bin"}))
+
 	require.Equal(t, "action_success", c.perform("/system/image", "@uninstall", obj{"force": true}))
 	require.Equal(t, [2]string{"", "nvos-25.02.4440"}, s.Images().Partitions)
 	s.SetKnobs(nvswitch.Knobs{BootOldImage: true})
@@ -95,6 +101,23 @@ func TestFactoryReset(t *testing.T) {
 	require.False(t, s.Up())
 	_, err := net.Dial("tcp", s.Addr("nvue"))
 	require.Error(t, err)
+}
+
+// A switch keeps answering as before until it goes down.
+func TestResetTakesItsTime(t *testing.T) {
+	timing := quick()
+	timing.Shutdown = time.Hour
+	s := start(t, nvswitch.Options{Timing: timing, Password: "admin"})
+	c := newClient(t, s)
+	id := c.act("/system/factory-default", "@reset", obj{"force": true})
+	require.Equal(t, "action_success", c.follow(id).get("state"))
+	dial(t, s, "admin", "admin")
+	require.Equal(t, http.StatusOK, c.status())
+	require.Zero(t, s.Reboots())
+	s.SetTiming(quick())
+	s.Reboot()
+	awaitReboot(t, s, 1)
+	require.False(t, s.Expired("admin"))
 }
 
 func TestFirmware(t *testing.T) {

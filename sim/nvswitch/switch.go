@@ -38,6 +38,8 @@ type Switch struct {
 	wg       sync.WaitGroup
 	closing  sync.Once
 	closeErr error
+	// reconciling is taken before mu.
+	reconciling sync.Mutex
 
 	mu     sync.Mutex
 	closed bool
@@ -273,8 +275,9 @@ func (s *Switch) Reboots() int {
 	return s.reboots
 }
 
-// Up reports whether the operating system runs.
+// Up reports whether the operating system runs. Listeners are open, or shut, accordingly when it returns.
 func (s *Switch) Up() bool {
+	s.Reconcile()
 	s.lock()
 	defer s.mu.Unlock()
 	return s.up && !s.dark

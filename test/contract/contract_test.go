@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package contract compares the compiled descriptors of the published API with the table of its
-// contract, row by row and in both directions.
+// Package contract compares the compiled descriptors of the published API, and of the fabric
+// controller's API that Rackbus calls, with the tables of their contracts, row by row and in both
+// directions.
 package contract
 
 import (
@@ -42,7 +43,7 @@ func (r row) facts() string {
 }
 
 func TestDescriptorsFollowTheTable(t *testing.T) {
-	table := readTable(t)
+	table := readTable(t, "rack_manager.tsv")
 	require.Len(t, table, 2+2+53+10+78+152+463, "the table itself has lost or gained rows")
 
 	served := slices.Concat(
@@ -149,9 +150,9 @@ func index(rows []row) map[string]row {
 	return m
 }
 
-func readTable(t *testing.T) []row {
+func readTable(t *testing.T, name string) []row {
 	t.Helper()
-	f, err := os.Open("testdata/rack_manager.tsv")
+	f, err := os.Open("testdata/" + name)
 	require.NoError(t, err)
 	defer f.Close()
 
