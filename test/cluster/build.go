@@ -23,6 +23,7 @@ const (
 	programJobs       = "rackbus-jobs"
 	programCompute    = "rackbus-compute-agent"
 	programPowerShelf = "rackbus-powershelf-agent"
+	programSwitch     = "rackbus-switch-agent"
 )
 
 // packages are what the programs are built from.

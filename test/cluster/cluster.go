@@ -27,6 +27,7 @@ const (
 	RoleJobs            = "jobs"
 	RoleComputeAgent    = "compute-agent"
 	RolePowerShelfAgent = "powershelf-agent"
+	RoleSwitchAgent     = "switch-agent"
 )
 
 // startLimit is how long a whole cluster may take to become ready.
@@ -38,7 +39,8 @@ type Options struct {
 	Brokers int
 	// Replicas of every service; default 1.
 	Replicas int
-	// Racks are simulated in the test's own process.
+	// Racks are simulated in the test's own process. With switches among them there is an agent for these, and TLS
+	// material of SwitchDomain. Switches of several racks need the same ports.
 	Racks []sim.Options
 	// PlainStore leaves the brokers' stores unencrypted, so that a test can look into them.
 	PlainStore bool
@@ -52,6 +54,8 @@ type Cluster struct {
 	Racks []*sim.Rack
 	// FirmwareDir is where API and agents find images.
 	FirmwareDir string
+	// Domain is the TLS material of switches, nil without any.
+	Domain *Domain
 
 	t       testing.TB
 	bin     string
@@ -91,6 +95,9 @@ func Start(t testing.TB, opts Options) *Cluster {
 	require.NoError(t, c.addBrokers(opts.Brokers, opts.PlainStore))
 	require.NoError(t, c.addServices(opts.Replicas))
 	s := c.standard(opts.Brokers)
+	if c.hasSwitches() {
+		require.NoError(t, c.addSwitches(s, opts.Replicas))
+	}
 	maps.Copy(s, opts.Settings)
 	require.NoError(t, os.WriteFile(c.config, []byte(s.toml()), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -110,14 +117,14 @@ func (c *Cluster) certFile(name string) string { return filepath.Join(c.tlsDir()
 
 // addServices makes the processes of Rackbus itself.
 func (c *Cluster) addServices(replicas int) error {
-	for _, s := range []struct{ role, program, cert string }{
+	for _, s := range []service{
 		{RoleJobs, programJobs, "jobs"},
 		{RoleAPI, programAPI, "api"},
 		{RoleComputeAgent, programCompute, "compute-agent"},
 		{RolePowerShelfAgent, programPowerShelf, "powershelf-agent"},
 	} {
 		for i := range replicas {
-			if err := c.addService(s.role, s.program, s.cert, i+1); err != nil {
+			if err := c.addService(s, i+1); err != nil {
 				return err
 			}
 		}
@@ -125,7 +132,10 @@ func (c *Cluster) addServices(replicas int) error {
 	return nil
 }
 
-func (c *Cluster) addService(role, program, cert string, i int) error {
+// service is a program of Rackbus with the role and the certificate it has.
+type service struct{ role, program, cert string }
+
+func (c *Cluster) addService(s service, i int) error {
 	grpc, err := c.ports.draw(c.t.Context())
 	if err != nil {
 		return err
@@ -137,12 +147,12 @@ func (c *Cluster) addService(role, program, cert string, i int) error {
 	args := []string{
 		"--config", c.config,
 		"--set", fmt.Sprintf("port=%d", grpc), "--set", fmt.Sprintf("metrics.port=%d", metrics),
-		"--set", "bus.tls_cert=" + c.certFile(cert+".crt"), "--set", "bus.tls_key=" + c.certFile(cert+".key"),
+		"--set", "bus.tls_cert=" + c.certFile(s.cert+".crt"), "--set", "bus.tls_key=" + c.certFile(s.cert+".key"),
 	}
-	if role == RoleAPI {
+	if s.role == RoleAPI {
 		c.apis = append(c.apis, fmt.Sprintf("127.0.0.1:%d", grpc))
 	}
-	_, err = c.add(role, fmt.Sprintf("%s-%d", role, i), program, args, fmt.Sprintf("http://127.0.0.1:%d/readyz", metrics))
+	_, err = c.add(s.role, fmt.Sprintf("%s-%d", s.role, i), s.program, args, fmt.Sprintf("http://127.0.0.1:%d/readyz", metrics))
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,10 +27,12 @@ type Process struct {
 	// Role is what replicas share, for example "compute-agent".
 	Role string
 
-	path  string
-	args  []string
-	log   *Log
-	ready string
+	path string
+	args []string
+	// always are variables of every life.
+	always []string
+	log    *Log
+	ready  string
 
 	mu  sync.Mutex
 	env []string
@@ -62,7 +65,7 @@ func (p *Process) Start() error {
 		return nil
 	}
 	cmd := exec.CommandContext(context.Background(), p.path, p.args...) // it ends by Kill or Stop
-	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Env = slices.Concat(os.Environ(), p.always, p.env)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// A test that dies must not leave its processes behind.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

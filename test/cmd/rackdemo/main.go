@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command rackdemo shows Rackbus at work on a simulated rack: it starts racksim
-// and `rackbus serve` as real processes, registers 18 compute trays and 8 power
-// shelves over mutual TLS, reads them, and updates the firmware of all trays.
-// One tray is busy and one fails, so that both can be seen.
+// and `rackbus serve` as real processes, registers 18 compute trays, 9 switches
+// and 8 power shelves over mutual TLS, reads them, updates the firmware of all
+// trays, and installs another image on all switches. One tray is busy and one
+// fails, so that both can be seen.
 package main
 
 import (
@@ -45,14 +46,14 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		defer os.RemoveAll(dir)
 	}
 	out := newScreen(os.Stdout)
-	out.title("Rackbus demo: one rack, 18 compute trays, 8 power shelves (simulated)")
+	out.title("Rackbus demo: one rack, %d compute trays, %d switches, %d power shelves (simulated)", trays, switches, shelves)
 
 	rack, err := startRack(ctx, bin, dir)
 	if err != nil {
 		return err
 	}
 	defer rack.stop()
-	server, err := startServer(ctx, bin, dir)
+	server, err := startServer(ctx, bin, dir, rack.ports)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,9 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		return err
 	}
 	defer d.close()
-	for _, step := range []func(context.Context) error{d.register, d.readPower, d.readInventory, d.update, d.summary} {
+	for _, step := range []func(context.Context) error{
+		d.register, d.readPower, d.readInventory, d.updateTrays, d.installImage, d.summary,
+	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%w\n(server log: %s)", err, server.log)
 		}

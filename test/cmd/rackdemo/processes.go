@@ -27,10 +27,13 @@ import (
 const (
 	rackID      = "demo-rack"
 	trays       = 18
+	switches    = 9
 	shelves     = 8
 	busyTray    = 3  // gets an update of its own first
 	failingTray = 11 // its update task ends badly
 	taskTime    = 15 * time.Second
+	installTime = 8 * time.Second
+	rebootTime  = 3 * time.Second
 )
 
 // Waits of the demo itself.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 )
@@ -32,9 +33,9 @@ type demo struct {
 	racks rackmanager.RackManagerClient
 	jobs  rackbusv1.JobsClient
 
-	parent    string
-	single    string
-	submitted time.Time
+	// single and parent are the updates of trays, images that of the switches.
+	single, parent, images string
+	submitted              time.Time
 }
 
 // connect dials as any client would: with a certificate of the test CA.
@@ -95,32 +96,33 @@ func (d *demo) readInventory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.out.step("GetRackFirmwareInventory: %d firmware entries in %s; %s of the trays: %s",
-		entries, time.Since(start).Round(time.Millisecond), component, counts(versions))
+	d.out.step("GetRackFirmwareInventory: %d firmware entries in %s", entries, time.Since(start).Round(time.Millisecond))
+	d.out.step("%s of the trays: %s; %s of the switches: %s",
+		component, counts(versions[component]), imageRow, counts(versions[imageRow]))
 	return nil
 }
 
-// versions counts the trays by the version of the component the demo updates.
-func (d *demo) versions(ctx context.Context) (entries int, versions map[string]int, err error) {
+// versions counts the nodes by the versions of what the demo updates.
+func (d *demo) versions(ctx context.Context) (entries int, versions map[string]map[string]int, err error) {
 	resp, err := d.racks.GetRackFirmwareInventory(ctx, &rackmanager.GetRackFirmwareInventoryRequest{RackId: rackID})
 	if err != nil {
 		return 0, nil, fmt.Errorf("GetRackFirmwareInventory: %w", err)
 	}
-	versions = map[string]int{}
+	versions = map[string]map[string]int{component: {}, imageRow: {}}
 	for _, n := range resp.GetNodes() {
 		entries += len(n.GetFirmwareList())
 		for _, f := range n.GetFirmwareList() {
-			if f.GetName() == component {
-				versions[f.GetVersion()]++
+			if wanted := versions[f.GetName()]; wanted != nil {
+				wanted[f.GetVersion()]++
 			}
 		}
 	}
 	return entries, versions, nil
 }
 
-// update starts a job on one tray, then a batch over all: the busy tray is
+// updateTrays starts a job on one tray, then a batch over all: the busy tray is
 // refused and the others are followed live.
-func (d *demo) update(ctx context.Context) error {
+func (d *demo) updateTrays(ctx context.Context) error {
 	tray := fmt.Sprintf("compute-%04d", busyTray)
 	one, err := d.racks.UpdateFirmware(ctx, &rackmanager.UpdateFirmwareRequest{
 		RackId: rackID, NodeId: tray, Filename: packageFile, Activate: true,
@@ -149,14 +151,40 @@ func (d *demo) update(ctx context.Context) error {
 			d.out.note("refused: %s: %s", r.GetNodeId(), r.GetErrorMessage())
 		}
 	}
-	return d.follow(ctx)
+	return d.follow(ctx, job.TypeFirmware, d.parent, d.single)
 }
 
-// follow shows the jobs until all have ended.
-func (d *demo) follow(ctx context.Context) error {
+// installImage brings another build of NVOS to all switches, which reboot into it.
+func (d *demo) installImage(ctx context.Context) error {
+	var switches []*rackmanager.NodeInfo
+	for _, n := range d.nodes.GetNodes() {
+		if n.GetType() == rackmanager.NodeType_SWITCH_GB200_NVIDIA {
+			switches = append(switches, n)
+		}
+	}
+	start := time.Now()
+	batch, err := d.racks.UpdateSwitchSystemImage(ctx, &rackmanager.UpdateSwitchSystemImageRequest{
+		Nodes: &rackmanager.NodeSet{Nodes: switches}, ImageFilename: imageFile, LocalFilePath: imageFile,
+	})
+	if err != nil {
+		return fmt.Errorf("UpdateSwitchSystemImage: %w", err)
+	}
+	if batch.GetResponse().GetStatus() != rackmanager.ReturnCode_RETURN_CODE_SUCCESS {
+		return fmt.Errorf("UpdateSwitchSystemImage: %s", batch.GetResponse().GetMessage())
+	}
+	d.images = batch.GetResponse().GetJobId()
+	d.out.step("UpdateSwitchSystemImage: job %s, %d of %d switches admitted in %s", d.images,
+		len(batch.GetJobs()), batch.GetResponse().GetStats().GetTotalNodes(), time.Since(start).Round(time.Millisecond))
+	return d.follow(ctx, job.TypeSwitchSystemImageUpdate, d.images)
+}
+
+// follow shows the jobs of a type until all have ended.
+func (d *demo) follow(ctx context.Context, typ job.Type, ids ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := d.jobs.WatchJobs(ctx, &rackbusv1.WatchJobsRequest{Filter: &rackbusv1.JobFilter{RackId: rackID}})
+	stream, err := d.jobs.WatchJobs(ctx, &rackbusv1.WatchJobsRequest{
+		Filter: &rackbusv1.JobFilter{RackId: rackID, Types: []string{string(typ)}},
+	})
 	if err != nil {
 		return fmt.Errorf("WatchJobs: %w", err)
 	}
@@ -165,7 +193,7 @@ func (d *demo) follow(ctx context.Context) error {
 	drawing.Go(func() { board.draw(ctx) })
 	defer drawing.Wait()
 	defer cancel()
-	for !board.ended(d.parent, d.single) {
+	for !board.ended(ids...) {
 		update, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return errors.New("WatchJobs ended early")
@@ -181,11 +209,27 @@ func (d *demo) follow(ctx context.Context) error {
 }
 
 func (d *demo) summary(ctx context.Context) error {
-	resp, err := d.racks.GetJobStatus(ctx, &rackmanager.GetJobStatusRequest{JobId: d.parent, IncludeChildJobStates: true})
+	d.out.title("Summary, %s after the trays were submitted", time.Since(d.submitted).Round(100*time.Millisecond))
+	for _, parent := range []string{d.parent, d.images} {
+		if err := d.outcome(ctx, parent); err != nil {
+			return err
+		}
+	}
+	_, versions, err := d.versions(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.step("%s of the trays now: %s", component, counts(versions[component]))
+	d.out.step("%s of the switches now: %s", imageRow, counts(versions[imageRow]))
+	return nil
+}
+
+// outcome tells how a batch went, and why parts of it failed.
+func (d *demo) outcome(ctx context.Context, parent string) error {
+	resp, err := d.racks.GetJobStatus(ctx, &rackmanager.GetJobStatusRequest{JobId: parent, IncludeChildJobStates: true})
 	if err != nil {
 		return fmt.Errorf("GetJobStatus: %w", err)
 	}
-	d.out.title("Summary, %s after the batch was submitted", time.Since(d.submitted).Round(100*time.Millisecond))
 	for i, s := range resp.GetJobStates() {
 		switch {
 		case i == 0:
@@ -194,11 +238,6 @@ func (d *demo) summary(ctx context.Context) error {
 			d.out.note("failed: %s: %s", s.GetNodeId(), s.GetErrorMessage())
 		}
 	}
-	_, versions, err := d.versions(ctx)
-	if err != nil {
-		return err
-	}
-	d.out.step("%s of the trays now: %s", component, counts(versions))
 	return nil
 }
 

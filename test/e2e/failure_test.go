@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/proto/rackmanager"
+	"github.com/rackbus/rackbus/sim"
+	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/test/cluster"
+)
+
+// TestK3ChildErrorNamesComponentVersionAndMessage: of three components the first fails, and the error of the child says
+// which one, of which version, and what the device said.
+func TestK3ChildErrorNamesComponentVersionAndMessage(t *testing.T) {
+	files, roots := startArtifacts(t)
+	c := cluster.Start(t, cluster.Options{Settings: artifactSettings(roots), Racks: []sim.Options{{
+		RackID: "k3", Timing: bmc.Timing{Task: 300 * time.Millisecond}, NodeTypes: []sim.NodeTypeCount{{Type: "compute_gb300_supermicro", Count: 1}},
+	}}})
+	s, rack := &scene{Cluster: c, Client: c.Client(0)}, c.Racks[0]
+	refuseImages(rack.Devices()[0])
+	ctx, r := forRack(t), newRelease(t, files, 1)
+	out, err := s.ApplyFirmwareObject(ctx, &rackmanager.ApplyFirmwareObjectRequest{
+		RackId: rack.ID(), ConfigJson: r.config, HardwareType: "k3", FirmwareType: "prod", Nodes: c.NodeSet(rack),
+	})
+	require.NoError(t, err)
+	requireBatch(t, out.GetResponse(), 1)
+	child := s.failed(ctx, t, out.GetJobs()[0].GetJobId())
+	for what, text := range map[string]string{"component": "HMC", "version": r.versions["HMC"], "message": refusedImage} {
+		require.Contains(t, child.GetErrorMessage()+child.GetResultJson(), text, what)
+	}
+}

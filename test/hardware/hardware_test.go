@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
+	"github.com/rackbus/rackbus/pkg/firmware/manifest"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/sim/bmc"
+)
+
+var update = flag.Bool("hardware.update", false, "write docs/hardware.md")
+
+// root is the repository, seen from this folder.
+const root = "../.."
+
+const head = `# What is shown of each node type
+
+For every compute tray and power shelf: what each operation does, and the tests that show it, by the folder of their
+package. All of them drive simulated devices over real sockets; those in ` + "`test/e2e`" + ` drive the programs as they are deployed.
+Switch trays are not listed here.
+
+The table is checked by ` + "`go test ./test/hardware`" + `: every node type is there, no cell is empty, and every test exists.
+` + "`-args -hardware.update`" + ` writes it anew from ` + "`test/hardware/table_test.go`" + `, and ` + "`-timeout=0 -args -hardware.run`" + ` runs every
+test that it names. [adding-hardware.md](adding-hardware.md) tells how a type gets here.
+`
+
+func document() string {
+	var b strings.Builder
+	b.WriteString(head)
+	for _, t := range hardware() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| Operation | Outcome | Tests |\n| --- | --- | --- |\n", t, named(t))
+		for _, r := range rows(t) {
+			tests := make([]string, len(r.tests))
+			for i, c := range r.tests {
+				tests[i] = fmt.Sprintf("%s `%s`", c.folder, c.name)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", r.operation, r.outcome, strings.Join(tests, ", "))
+		}
+	}
+	return b.String()
+}
+
+// named tells how a request names a type.
+func named(t node.Type) string {
+	if t.DescriptorOnly() {
+		return fmt.Sprintf("By descriptor: role `%s`, vendor `%s`, product family `%s`.", t.Role, t.Vendor, t.ProductFamily)
+	}
+	return fmt.Sprintf("`NodeType` %d.", t.Number)
+}
+
+func TestDocument(t *testing.T) {
+	path := filepath.Join(root, "docs", "hardware.md")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(document()), 0o644))
+	}
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, document(), string(written), "go test ./test/hardware -args -hardware.update repairs it")
+}
+
+// Every compute tray and power shelf is there, with all operations, and each has an outcome and a test.
+func TestNoCellIsEmpty(t *testing.T) {
+	require.NotEmpty(t, hardware())
+	for _, typ := range hardware() {
+		seen := map[string]bool{}
+		for _, r := range rows(typ) {
+			require.NotEmpty(t, r.outcome, "%s: %s", typ, r.operation)
+			require.NotEmpty(t, r.tests, "%s: %s", typ, r.operation)
+			require.False(t, seen[r.operation], "%s: %s twice", typ, r.operation)
+			seen[r.operation] = true
+		}
+		for _, operation := range []string{
+			"power read", "power OFF", "power ON", "power RESET", "power FORCE_OFF", "power FORCE_ON", "power GRACEFUL_SHUTDOWN",
+			"power GRACEFUL_RESTART", "power FORCE_RESTART", "device info", "firmware inventory", "update", "activation",
+			"verification", "takeover after a crash", "cold reboot",
+		} {
+			require.True(t, seen[operation], "%s: %s", typ, operation)
+		}
+	}
+}
+
+// A node type is a row in every table, and no table has a row for what is no node type. Those of switches are looked at
+// elsewhere.
+func TestTablesAgree(t *testing.T) {
+	var want []string
+	for _, typ := range hardware() {
+		want = append(want, typ.ID)
+		require.NotEmpty(t, manifest.Keys(typ), "%s: pkg/firmware/manifest/table.go", typ)
+		model, ok := bmc.ModelOf(typ.ID)
+		require.True(t, ok, "%s: sim/bmc/products.go", typ)
+		require.Equal(t, typ.Descriptor(), model.Descriptor(), "%s", typ)
+		require.Equal(t, typ.DescriptorOnly(), model.DescriptorOnly(), "%s", typ)
+	}
+	for table, ids := range map[string][]string{
+		"pkg/redfish/products.go": redfish.NodeTypes(), "pkg/firmware/flashplan/rules.go": flashplan.NodeTypes(),
+	} {
+		listed := slices.DeleteFunc(ids, func(id string) bool {
+			typ, ok := node.ByID(id)
+			require.True(t, ok, "%s: %s", table, id)
+			return typ.Family == node.FamilySwitch
+		})
+		require.ElementsMatch(t, want, listed, table)
+	}
+	simulated := slices.DeleteFunc(bmc.Models(), func(m bmc.Model) bool { return !m.Compute() && !m.Shelf() })
+	require.Len(t, simulated, len(want), "sim/bmc/products.go")
+}
