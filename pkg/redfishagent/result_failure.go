@@ -32,6 +32,9 @@ type failedTarget struct {
 	Component       string `json:"component"`
 	FirmwareFile    string `json:"firmware_file"`
 	ExpectedVersion string `json:"expected_version,omitempty"`
+	// Key and Version are how a firmware object names the package.
+	Key     string `json:"key,omitempty"`
+	Version string `json:"version,omitempty"`
 }
 
 type redfishInfo struct {
@@ -195,7 +198,29 @@ func phaseOf(stage string) string {
 }
 
 func targetOf(t *rackbusv1.FirmwareUpdateTarget) *failedTarget {
-	return &failedTarget{Component: t.GetComponent(), FirmwareFile: fileOf(t), ExpectedVersion: t.GetExpectedVersion()}
+	return &failedTarget{
+		Component: t.GetComponent(), FirmwareFile: fileOf(t), ExpectedVersion: t.GetExpectedVersion(),
+		Key: t.GetKey(), Version: t.GetVersion(),
+	}
+}
+
+// nameComponent tells which component of a firmware object failed, and in which
+// version: the target of the update may be no more than a Redfish URI.
+func (u *update) nameComponent(err error) {
+	var f *agent.FailureError
+	if u.current.GetKey() == "" || !errors.As(err, &f) {
+		return
+	}
+	switch phaseOf(f.Failure.Phase) {
+	case phaseUpdate, phasePoll:
+	default:
+		return
+	}
+	name := "component " + u.current.GetKey()
+	if version := u.current.GetVersion(); version != "" {
+		name += ", version " + version
+	}
+	f.Failure.Message += " (" + name + ")"
 }
 
 // summarise puts a text on one line and bounds it.

@@ -76,6 +76,7 @@ func (d *Devices) UpdateFirmware(ctx context.Context, t *agent.Task) (agent.Outc
 	defer u.endUpload()
 	defer u.withdraw()
 	if err := u.run(ctx); err != nil {
+		u.nameComponent(err)
 		return agent.Outcome{ResultJSON: u.failureResult(err)}, err
 	}
 	return agent.Outcome{Description: "Completed", ResultJSON: u.successResult()}, nil

@@ -226,7 +226,7 @@ func (m *rackManager) ApplyFirmwareObject(ctx context.Context, req *rackmanager.
 	id := ""
 	if fault == nil {
 		id = parsed.ID()
-		fault = a.resolveInline(parsed)
+		fault = m.resolveInline(&a, parsed)
 	}
 	if res, found, err := m.admitter.Lookup(ctx, idem, refsOf(nodes)); err != nil || found {
 		return inlineAnswer(res, id), err
@@ -335,7 +335,7 @@ func firmwareTargets(cache string, targets []manifest.Target, files map[string]*
 	out := make([]*rackbusv1.FirmwareUpdateTarget, len(targets))
 	for i, t := range targets {
 		out[i] = &rackbusv1.FirmwareUpdateTarget{
-			Component: t.Component, Key: t.Key, ExpectedVersion: t.ExpectedVersion,
+			Component: t.Component, Key: t.Key, Version: t.Version, ExpectedVersion: t.ExpectedVersion,
 			Artifact: &rackbusv1.ArtifactRef{Cache: cache, Path: t.Path},
 		}
 		if f := files[t.Path]; f.GetState() == rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE {

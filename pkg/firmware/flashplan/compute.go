@@ -65,6 +65,9 @@ func keyOf(component string) string {
 func (r rule) computeItem(t Target) (Item, error) {
 	key := keyOf(t.Component)
 	switch {
+	case t.Component == "" && keyOf(t.Key) == keyBMC:
+		// A firmware object says by its key that the tray's own package is meant.
+		return Item{}, nil
 	case t.Component == "" && BaseboardPackage(t.BaseName()):
 		return Item{Send: onBaseboard()}, nil
 	case t.Component == "":

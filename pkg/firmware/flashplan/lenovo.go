@@ -13,6 +13,10 @@ const lenovoBMC = inventoryPath + "BMC"
 
 func lenovo(t Target) (Item, bool, error) {
 	key, file := keyOf(t.Component), strings.ToLower(t.BaseName())
+	if t.Component == "" {
+		// A firmware object names the component by its key.
+		key = keyOf(t.Key)
+	}
 	hpm := strings.HasSuffix(file, ".hpm")
 	bmcFile := hpm || strings.HasSuffix(file, ".ima")
 	switch {

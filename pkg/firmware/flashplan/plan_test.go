@@ -32,10 +32,8 @@ func one(t *testing.T, nodeType string, target flashplan.Target) flashplan.Item 
 func TestEveryNodeTypeIsPlanned(t *testing.T) {
 	var want []string
 	for _, typ := range node.Types() {
-		if typ.Family != node.FamilySwitch {
-			want = append(want, typ.ID)
-			require.True(t, flashplan.Supported(typ.ID), typ.ID)
-		}
+		want = append(want, typ.ID)
+		require.True(t, flashplan.Supported(typ.ID), typ.ID)
 		_, err := flashplan.Plan(typ.ID, []flashplan.Target{{Component: "CX7", File: "cx7.bin"}}, flashplan.Options{Activate: true})
 		if typ.InBand {
 			require.NoError(t, err, typ.ID)
@@ -44,8 +42,8 @@ func TestEveryNodeTypeIsPlanned(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, want, flashplan.NodeTypes())
-	_, err := flashplan.Plan("switch_gb200_nvidia", []flashplan.Target{{File: "a"}}, flashplan.Options{})
-	require.ErrorContains(t, err, "switch_gb200_nvidia are not supported by this version")
+	_, err := flashplan.Plan("compute_gb400_nvidia", []flashplan.Target{{File: "a"}}, flashplan.Options{})
+	require.ErrorContains(t, err, "compute_gb400_nvidia are not supported by this version")
 }
 
 func TestSend(t *testing.T) {
@@ -106,6 +104,19 @@ func TestSend(t *testing.T) {
 			require.Equal(t, tt.lost, item.LostTask)
 		})
 	}
+}
+
+// A firmware object names a tray's own package by its key alone, whatever the file
+// is called.
+func TestKeyNamesThePackage(t *testing.T) {
+	lenovo := one(t, "compute_gb300_lenovo", flashplan.Target{Key: "BMC", File: "prod/bmc_9.bin"})
+	require.Equal(t, []string{fi + "BMC"}, lenovo.Send.Targets)
+	require.JSONEq(t, `{"ImageType":"BMC"}`, string(lenovo.Send.OemParameters))
+	require.True(t, lenovo.KeepConfiguration)
+
+	tray := one(t, "compute_gb200_nvidia", flashplan.Target{Key: "BMC", File: "prod/bmc_for_HGX_tray.fwpkg"})
+	require.Equal(t, flashplan.Send{}, tray.Send)
+	require.Equal(t, tray.Send, tray.ForBaseboard().Send, "the key weighs more than the content")
 }
 
 // A forced update names its targets all the same, also when only the package tells

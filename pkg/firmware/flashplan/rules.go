@@ -15,6 +15,8 @@ type rule struct {
 	quirk func(Target) (item Item, ok bool, err error)
 	// shelf is the vendor of a power shelf; empty for compute trays.
 	shelf string
+	// tray says that it is a switch, whose agent has ways of its own.
+	tray bool
 	// arrange makes the groups.
 	arrange func([]Item, Options) ([]Group, error)
 }
@@ -45,6 +47,9 @@ func rules() []rule {
 		{nodeType: "powershelf_gb200_delta", shelf: "Delta"},
 		{nodeType: "powershelf_gb300_liteon", shelf: "LiteOn"},
 		{nodeType: "powershelf_gb300_delta", shelf: "Delta"},
+		{nodeType: "switch_gb200_nvidia", tray: true, arrange: arrangeSwitch},
+		{nodeType: "switch_gb300_nvidia", tray: true, arrange: arrangeSwitch},
+		{nodeType: switchVR, tray: true, arrange: arrangeSwitch},
 	}
 }
 
@@ -64,8 +69,11 @@ func NodeTypes() []string {
 }
 
 func (r rule) item(t Target) (Item, error) {
-	if r.shelf != "" {
+	switch {
+	case r.shelf != "":
 		return r.shelfItem(t)
+	case r.tray:
+		return r.switchItem(t)
 	}
 	if item, ok, err := inBandItem(t); ok || err != nil {
 		return item, err

@@ -22,295 +22,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Sealed is a payload that only the agents of one family can open.
-type Sealed struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Public key of the family.
-	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	// Public key of the sealing process.
-	Sender string `protobuf:"bytes,2,opt,name=sender,proto3" json:"sender,omitempty"`
-	// Data key, sealed to the family.
-	Dek []byte `protobuf:"bytes,3,opt,name=dek,proto3" json:"dek,omitempty"`
-	// Nonce and AES-256-GCM ciphertext.
-	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Sealed) Reset() {
-	*x = Sealed{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Sealed) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Sealed) ProtoMessage() {}
-
-func (x *Sealed) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
-func (*Sealed) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Sealed) GetKeyId() string {
-	if x != nil {
-		return x.KeyId
-	}
-	return ""
-}
-
-func (x *Sealed) GetSender() string {
-	if x != nil {
-		return x.Sender
-	}
-	return ""
-}
-
-func (x *Sealed) GetDek() []byte {
-	if x != nil {
-		return x.Dek
-	}
-	return nil
-}
-
-func (x *Sealed) GetData() []byte {
-	if x != nil {
-		return x.Data
-	}
-	return nil
-}
-
-// DeviceCredentials is the plain content of an endpoint's Sealed.
-type DeviceCredentials struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Username      string                 `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
-	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceCredentials) Reset() {
-	*x = DeviceCredentials{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceCredentials) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceCredentials) ProtoMessage() {}
-
-func (x *DeviceCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceCredentials.ProtoReflect.Descriptor instead.
-func (*DeviceCredentials) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *DeviceCredentials) GetUsername() string {
-	if x != nil {
-		return x.Username
-	}
-	return ""
-}
-
-func (x *DeviceCredentials) GetPassword() string {
-	if x != nil {
-		return x.Password
-	}
-	return ""
-}
-
-// DeviceEndpoint is where a management controller answers.
-type DeviceEndpoint struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
-	HostName      string                 `protobuf:"bytes,4,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
-	Credentials   *Sealed                `protobuf:"bytes,5,opt,name=credentials,proto3" json:"credentials,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceEndpoint) Reset() {
-	*x = DeviceEndpoint{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceEndpoint) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceEndpoint) ProtoMessage() {}
-
-func (x *DeviceEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceEndpoint.ProtoReflect.Descriptor instead.
-func (*DeviceEndpoint) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *DeviceEndpoint) GetAddress() string {
-	if x != nil {
-		return x.Address
-	}
-	return ""
-}
-
-func (x *DeviceEndpoint) GetPort() uint32 {
-	if x != nil {
-		return x.Port
-	}
-	return 0
-}
-
-func (x *DeviceEndpoint) GetMac() string {
-	if x != nil {
-		return x.Mac
-	}
-	return ""
-}
-
-func (x *DeviceEndpoint) GetHostName() string {
-	if x != nil {
-		return x.HostName
-	}
-	return ""
-}
-
-func (x *DeviceEndpoint) GetCredentials() *Sealed {
-	if x != nil {
-		return x.Credentials
-	}
-	return nil
-}
-
-// NodeTarget is a node as an agent needs it to work on it.
-type NodeTarget struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	RackId string                 `protobuf:"bytes,1,opt,name=rack_id,json=rackId,proto3" json:"rack_id,omitempty"`
-	NodeId string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Node type string, for example compute_gb200_nvidia.
-	NodeType         string          `protobuf:"bytes,3,opt,name=node_type,json=nodeType,proto3" json:"node_type,omitempty"`
-	Bmc              *DeviceEndpoint `protobuf:"bytes,4,opt,name=bmc,proto3" json:"bmc,omitempty"`
-	Host             *DeviceEndpoint `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
-	InventoryProfile string          `protobuf:"bytes,6,opt,name=inventory_profile,json=inventoryProfile,proto3" json:"inventory_profile,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
-}
-
-func (x *NodeTarget) Reset() {
-	*x = NodeTarget{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *NodeTarget) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*NodeTarget) ProtoMessage() {}
-
-func (x *NodeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use NodeTarget.ProtoReflect.Descriptor instead.
-func (*NodeTarget) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *NodeTarget) GetRackId() string {
-	if x != nil {
-		return x.RackId
-	}
-	return ""
-}
-
-func (x *NodeTarget) GetNodeId() string {
-	if x != nil {
-		return x.NodeId
-	}
-	return ""
-}
-
-func (x *NodeTarget) GetNodeType() string {
-	if x != nil {
-		return x.NodeType
-	}
-	return ""
-}
-
-func (x *NodeTarget) GetBmc() *DeviceEndpoint {
-	if x != nil {
-		return x.Bmc
-	}
-	return nil
-}
-
-func (x *NodeTarget) GetHost() *DeviceEndpoint {
-	if x != nil {
-		return x.Host
-	}
-	return nil
-}
-
-func (x *NodeTarget) GetInventoryProfile() string {
-	if x != nil {
-		return x.InventoryProfile
-	}
-	return ""
-}
-
 // JobCommand asks an agent to run one job on one node.
 type JobCommand struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -329,6 +40,13 @@ type JobCommand struct {
 	//	*JobCommand_ColdReboot
 	//	*JobCommand_ArtifactDownload
 	//	*JobCommand_SystemValidation
+	//	*JobCommand_FabricReconcile
+	//	*JobCommand_SdnReset
+	//	*JobCommand_SwitchImageUpdate
+	//	*JobCommand_SwitchFactoryReset
+	//	*JobCommand_SwitchCertificate
+	//	*JobCommand_SwitchMtlsDisable
+	//	*JobCommand_SwitchPasswordUpdate
 	Operation isJobCommand_Operation `protobuf_oneof:"operation"`
 	// Secrets of this request, sealed.
 	Secrets       *Sealed `protobuf:"bytes,32,opt,name=secrets,proto3" json:"secrets,omitempty"`
@@ -338,7 +56,7 @@ type JobCommand struct {
 
 func (x *JobCommand) Reset() {
 	*x = JobCommand{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[4]
+	mi := &file_rackbus_v1_command_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +68,7 @@ func (x *JobCommand) String() string {
 func (*JobCommand) ProtoMessage() {}
 
 func (x *JobCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[4]
+	mi := &file_rackbus_v1_command_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +81,7 @@ func (x *JobCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCommand.ProtoReflect.Descriptor instead.
 func (*JobCommand) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *JobCommand) GetV() uint32 {
@@ -465,6 +183,69 @@ func (x *JobCommand) GetSystemValidation() *SystemValidation {
 	return nil
 }
 
+func (x *JobCommand) GetFabricReconcile() *FabricReconcile {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_FabricReconcile); ok {
+			return x.FabricReconcile
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSdnReset() *SdnReset {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SdnReset); ok {
+			return x.SdnReset
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSwitchImageUpdate() *SwitchImageUpdate {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SwitchImageUpdate); ok {
+			return x.SwitchImageUpdate
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSwitchFactoryReset() *SwitchFactoryReset {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SwitchFactoryReset); ok {
+			return x.SwitchFactoryReset
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSwitchCertificate() *SwitchCertificate {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SwitchCertificate); ok {
+			return x.SwitchCertificate
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSwitchMtlsDisable() *SwitchMtlsDisable {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SwitchMtlsDisable); ok {
+			return x.SwitchMtlsDisable
+		}
+	}
+	return nil
+}
+
+func (x *JobCommand) GetSwitchPasswordUpdate() *SwitchPasswordUpdate {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_SwitchPasswordUpdate); ok {
+			return x.SwitchPasswordUpdate
+		}
+	}
+	return nil
+}
+
 func (x *JobCommand) GetSecrets() *Sealed {
 	if x != nil {
 		return x.Secrets
@@ -492,6 +273,34 @@ type JobCommand_SystemValidation struct {
 	SystemValidation *SystemValidation `protobuf:"bytes,19,opt,name=system_validation,json=systemValidation,proto3,oneof"`
 }
 
+type JobCommand_FabricReconcile struct {
+	FabricReconcile *FabricReconcile `protobuf:"bytes,20,opt,name=fabric_reconcile,json=fabricReconcile,proto3,oneof"`
+}
+
+type JobCommand_SdnReset struct {
+	SdnReset *SdnReset `protobuf:"bytes,21,opt,name=sdn_reset,json=sdnReset,proto3,oneof"`
+}
+
+type JobCommand_SwitchImageUpdate struct {
+	SwitchImageUpdate *SwitchImageUpdate `protobuf:"bytes,22,opt,name=switch_image_update,json=switchImageUpdate,proto3,oneof"`
+}
+
+type JobCommand_SwitchFactoryReset struct {
+	SwitchFactoryReset *SwitchFactoryReset `protobuf:"bytes,23,opt,name=switch_factory_reset,json=switchFactoryReset,proto3,oneof"`
+}
+
+type JobCommand_SwitchCertificate struct {
+	SwitchCertificate *SwitchCertificate `protobuf:"bytes,24,opt,name=switch_certificate,json=switchCertificate,proto3,oneof"`
+}
+
+type JobCommand_SwitchMtlsDisable struct {
+	SwitchMtlsDisable *SwitchMtlsDisable `protobuf:"bytes,25,opt,name=switch_mtls_disable,json=switchMtlsDisable,proto3,oneof"`
+}
+
+type JobCommand_SwitchPasswordUpdate struct {
+	SwitchPasswordUpdate *SwitchPasswordUpdate `protobuf:"bytes,26,opt,name=switch_password_update,json=switchPasswordUpdate,proto3,oneof"`
+}
+
 func (*JobCommand_FirmwareUpdate) isJobCommand_Operation() {}
 
 func (*JobCommand_ColdReboot) isJobCommand_Operation() {}
@@ -499,6 +308,20 @@ func (*JobCommand_ColdReboot) isJobCommand_Operation() {}
 func (*JobCommand_ArtifactDownload) isJobCommand_Operation() {}
 
 func (*JobCommand_SystemValidation) isJobCommand_Operation() {}
+
+func (*JobCommand_FabricReconcile) isJobCommand_Operation() {}
+
+func (*JobCommand_SdnReset) isJobCommand_Operation() {}
+
+func (*JobCommand_SwitchImageUpdate) isJobCommand_Operation() {}
+
+func (*JobCommand_SwitchFactoryReset) isJobCommand_Operation() {}
+
+func (*JobCommand_SwitchCertificate) isJobCommand_Operation() {}
+
+func (*JobCommand_SwitchMtlsDisable) isJobCommand_Operation() {}
+
+func (*JobCommand_SwitchPasswordUpdate) isJobCommand_Operation() {}
 
 // FirmwareUpdate is one or several packages for one node, in order.
 type FirmwareUpdate struct {
@@ -514,7 +337,7 @@ type FirmwareUpdate struct {
 
 func (x *FirmwareUpdate) Reset() {
 	*x = FirmwareUpdate{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[5]
+	mi := &file_rackbus_v1_command_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +349,7 @@ func (x *FirmwareUpdate) String() string {
 func (*FirmwareUpdate) ProtoMessage() {}
 
 func (x *FirmwareUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[5]
+	mi := &file_rackbus_v1_command_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +362,7 @@ func (x *FirmwareUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirmwareUpdate.ProtoReflect.Descriptor instead.
 func (*FirmwareUpdate) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *FirmwareUpdate) GetTargets() []*FirmwareUpdateTarget {
@@ -584,14 +407,16 @@ type FirmwareUpdateTarget struct {
 	// File of the firmware catalogue, in place of one below the firmware directory.
 	Artifact *ArtifactRef `protobuf:"bytes,6,opt,name=artifact,proto3" json:"artifact,omitempty"`
 	// Target key of a firmware object, for example HMC; empty in direct updates.
-	Key           string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	// Version of the package, as the firmware object tells it.
+	Version       string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FirmwareUpdateTarget) Reset() {
 	*x = FirmwareUpdateTarget{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[6]
+	mi := &file_rackbus_v1_command_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +428,7 @@ func (x *FirmwareUpdateTarget) String() string {
 func (*FirmwareUpdateTarget) ProtoMessage() {}
 
 func (x *FirmwareUpdateTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[6]
+	mi := &file_rackbus_v1_command_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +441,7 @@ func (x *FirmwareUpdateTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirmwareUpdateTarget.ProtoReflect.Descriptor instead.
 func (*FirmwareUpdateTarget) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *FirmwareUpdateTarget) GetComponent() string {
@@ -668,57 +493,9 @@ func (x *FirmwareUpdateTarget) GetKey() string {
 	return ""
 }
 
-// ArtifactRef names a downloaded file of the firmware catalogue.
-type ArtifactRef struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Cache that holds it: a firmware object's id, or that of one inline apply.
-	Cache string `protobuf:"bytes,1,opt,name=cache,proto3" json:"cache,omitempty"`
-	// Type directory and base name, for example prod/bmc.fwpkg.
-	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ArtifactRef) Reset() {
-	*x = ArtifactRef{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ArtifactRef) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ArtifactRef) ProtoMessage() {}
-
-func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[7]
+func (x *FirmwareUpdateTarget) GetVersion() string {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
-func (*ArtifactRef) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *ArtifactRef) GetCache() string {
-	if x != nil {
-		return x.Cache
-	}
-	return ""
-}
-
-func (x *ArtifactRef) GetPath() string {
-	if x != nil {
-		return x.Path
+		return x.Version
 	}
 	return ""
 }
@@ -734,7 +511,7 @@ type ArtifactDownload struct {
 
 func (x *ArtifactDownload) Reset() {
 	*x = ArtifactDownload{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	mi := &file_rackbus_v1_command_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +523,7 @@ func (x *ArtifactDownload) String() string {
 func (*ArtifactDownload) ProtoMessage() {}
 
 func (x *ArtifactDownload) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	mi := &file_rackbus_v1_command_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +536,7 @@ func (x *ArtifactDownload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactDownload.ProtoReflect.Descriptor instead.
 func (*ArtifactDownload) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ArtifactDownload) GetCache() string {
@@ -781,7 +558,7 @@ type DownloadSecrets struct {
 
 func (x *DownloadSecrets) Reset() {
 	*x = DownloadSecrets{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	mi := &file_rackbus_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +570,7 @@ func (x *DownloadSecrets) String() string {
 func (*DownloadSecrets) ProtoMessage() {}
 
 func (x *DownloadSecrets) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	mi := &file_rackbus_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +583,7 @@ func (x *DownloadSecrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadSecrets.ProtoReflect.Descriptor instead.
 func (*DownloadSecrets) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DownloadSecrets) GetAccessToken() string {
@@ -835,7 +612,7 @@ type ColdReboot struct {
 
 func (x *ColdReboot) Reset() {
 	*x = ColdReboot{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[10]
+	mi := &file_rackbus_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +624,7 @@ func (x *ColdReboot) String() string {
 func (*ColdReboot) ProtoMessage() {}
 
 func (x *ColdReboot) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[10]
+	mi := &file_rackbus_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +637,7 @@ func (x *ColdReboot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColdReboot.ProtoReflect.Descriptor instead.
 func (*ColdReboot) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ColdReboot) GetNodes() []*NodeTarget {
@@ -902,7 +679,7 @@ type ColdRebootTiming struct {
 
 func (x *ColdRebootTiming) Reset() {
 	*x = ColdRebootTiming{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[11]
+	mi := &file_rackbus_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +691,7 @@ func (x *ColdRebootTiming) String() string {
 func (*ColdRebootTiming) ProtoMessage() {}
 
 func (x *ColdRebootTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[11]
+	mi := &file_rackbus_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +704,7 @@ func (x *ColdRebootTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColdRebootTiming.ProtoReflect.Descriptor instead.
 func (*ColdRebootTiming) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ColdRebootTiming) GetPrestageShutdownFloor() uint32 {
@@ -1004,7 +781,7 @@ type SystemValidation struct {
 
 func (x *SystemValidation) Reset() {
 	*x = SystemValidation{}
-	mi := &file_rackbus_v1_command_proto_msgTypes[12]
+	mi := &file_rackbus_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +793,7 @@ func (x *SystemValidation) String() string {
 func (*SystemValidation) ProtoMessage() {}
 
 func (x *SystemValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_command_proto_msgTypes[12]
+	mi := &file_rackbus_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +806,7 @@ func (x *SystemValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemValidation.ProtoReflect.Descriptor instead.
 func (*SystemValidation) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SystemValidation) GetConfigOverride() string {
@@ -1044,29 +821,7 @@ var File_rackbus_v1_command_proto protoreflect.FileDescriptor
 const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"\x18rackbus/v1/command.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"]\n" +
-	"\x06Sealed\x12\x15\n" +
-	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x16\n" +
-	"\x06sender\x18\x02 \x01(\tR\x06sender\x12\x10\n" +
-	"\x03dek\x18\x03 \x01(\fR\x03dek\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"K\n" +
-	"\x11DeviceCredentials\x12\x1a\n" +
-	"\busername\x18\x01 \x01(\tR\busername\x12\x1a\n" +
-	"\bpassword\x18\x02 \x01(\tR\bpassword\"\xa3\x01\n" +
-	"\x0eDeviceEndpoint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\x12\x10\n" +
-	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1b\n" +
-	"\thost_name\x18\x04 \x01(\tR\bhostName\x124\n" +
-	"\vcredentials\x18\x05 \x01(\v2\x12.rackbus.v1.SealedR\vcredentials\"\xe6\x01\n" +
-	"\n" +
-	"NodeTarget\x12\x17\n" +
-	"\arack_id\x18\x01 \x01(\tR\x06rackId\x12\x17\n" +
-	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
-	"\tnode_type\x18\x03 \x01(\tR\bnodeType\x12,\n" +
-	"\x03bmc\x18\x04 \x01(\v2\x1a.rackbus.v1.DeviceEndpointR\x03bmc\x12.\n" +
-	"\x04host\x18\x05 \x01(\v2\x1a.rackbus.v1.DeviceEndpointR\x04host\x12+\n" +
-	"\x11inventory_profile\x18\x06 \x01(\tR\x10inventoryProfile\"\xef\x04\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\x8e\t\n" +
 	"\n" +
 	"JobCommand\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
@@ -1082,14 +837,21 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\vcold_reboot\x18\x11 \x01(\v2\x16.rackbus.v1.ColdRebootH\x00R\n" +
 	"coldReboot\x12K\n" +
 	"\x11artifact_download\x18\x12 \x01(\v2\x1c.rackbus.v1.ArtifactDownloadH\x00R\x10artifactDownload\x12K\n" +
-	"\x11system_validation\x18\x13 \x01(\v2\x1c.rackbus.v1.SystemValidationH\x00R\x10systemValidation\x12,\n" +
+	"\x11system_validation\x18\x13 \x01(\v2\x1c.rackbus.v1.SystemValidationH\x00R\x10systemValidation\x12H\n" +
+	"\x10fabric_reconcile\x18\x14 \x01(\v2\x1b.rackbus.v1.FabricReconcileH\x00R\x0ffabricReconcile\x123\n" +
+	"\tsdn_reset\x18\x15 \x01(\v2\x14.rackbus.v1.SdnResetH\x00R\bsdnReset\x12O\n" +
+	"\x13switch_image_update\x18\x16 \x01(\v2\x1d.rackbus.v1.SwitchImageUpdateH\x00R\x11switchImageUpdate\x12R\n" +
+	"\x14switch_factory_reset\x18\x17 \x01(\v2\x1e.rackbus.v1.SwitchFactoryResetH\x00R\x12switchFactoryReset\x12N\n" +
+	"\x12switch_certificate\x18\x18 \x01(\v2\x1d.rackbus.v1.SwitchCertificateH\x00R\x11switchCertificate\x12O\n" +
+	"\x13switch_mtls_disable\x18\x19 \x01(\v2\x1d.rackbus.v1.SwitchMtlsDisableH\x00R\x11switchMtlsDisable\x12X\n" +
+	"\x16switch_password_update\x18\x1a \x01(\v2 .rackbus.v1.SwitchPasswordUpdateH\x00R\x14switchPasswordUpdate\x12,\n" +
 	"\asecrets\x18  \x01(\v2\x12.rackbus.v1.SealedR\asecretsB\v\n" +
 	"\toperation\"\x94\x01\n" +
 	"\x0eFirmwareUpdate\x12:\n" +
 	"\atargets\x18\x01 \x03(\v2 .rackbus.v1.FirmwareUpdateTargetR\atargets\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\x12\x14\n" +
-	"\x05mixed\x18\x04 \x01(\bR\x05mixed\"\xf1\x01\n" +
+	"\x05mixed\x18\x04 \x01(\bR\x05mixed\"\x8b\x02\n" +
 	"\x14FirmwareUpdateTarget\x12\x1c\n" +
 	"\tcomponent\x18\x01 \x01(\tR\tcomponent\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x1d\n" +
@@ -1098,10 +860,8 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x12)\n" +
 	"\x10expected_version\x18\x05 \x01(\tR\x0fexpectedVersion\x123\n" +
 	"\bartifact\x18\x06 \x01(\v2\x17.rackbus.v1.ArtifactRefR\bartifact\x12\x10\n" +
-	"\x03key\x18\a \x01(\tR\x03key\"7\n" +
-	"\vArtifactRef\x12\x14\n" +
-	"\x05cache\x18\x01 \x01(\tR\x05cache\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"(\n" +
+	"\x03key\x18\a \x01(\tR\x03key\x12\x18\n" +
+	"\aversion\x18\b \x01(\tR\aversion\"(\n" +
 	"\x10ArtifactDownload\x12\x14\n" +
 	"\x05cache\x18\x01 \x01(\tR\x05cache\"\xbc\x01\n" +
 	"\x0fDownloadSecrets\x12!\n" +
@@ -1141,45 +901,54 @@ func file_rackbus_v1_command_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_command_proto_rawDescData
 }
 
-var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_rackbus_v1_command_proto_goTypes = []any{
-	(*Sealed)(nil),                // 0: rackbus.v1.Sealed
-	(*DeviceCredentials)(nil),     // 1: rackbus.v1.DeviceCredentials
-	(*DeviceEndpoint)(nil),        // 2: rackbus.v1.DeviceEndpoint
-	(*NodeTarget)(nil),            // 3: rackbus.v1.NodeTarget
-	(*JobCommand)(nil),            // 4: rackbus.v1.JobCommand
-	(*FirmwareUpdate)(nil),        // 5: rackbus.v1.FirmwareUpdate
-	(*FirmwareUpdateTarget)(nil),  // 6: rackbus.v1.FirmwareUpdateTarget
-	(*ArtifactRef)(nil),           // 7: rackbus.v1.ArtifactRef
-	(*ArtifactDownload)(nil),      // 8: rackbus.v1.ArtifactDownload
-	(*DownloadSecrets)(nil),       // 9: rackbus.v1.DownloadSecrets
-	(*ColdReboot)(nil),            // 10: rackbus.v1.ColdReboot
-	(*ColdRebootTiming)(nil),      // 11: rackbus.v1.ColdRebootTiming
-	(*SystemValidation)(nil),      // 12: rackbus.v1.SystemValidation
-	nil,                           // 13: rackbus.v1.DownloadSecrets.LocationsEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*JobCommand)(nil),            // 0: rackbus.v1.JobCommand
+	(*FirmwareUpdate)(nil),        // 1: rackbus.v1.FirmwareUpdate
+	(*FirmwareUpdateTarget)(nil),  // 2: rackbus.v1.FirmwareUpdateTarget
+	(*ArtifactDownload)(nil),      // 3: rackbus.v1.ArtifactDownload
+	(*DownloadSecrets)(nil),       // 4: rackbus.v1.DownloadSecrets
+	(*ColdReboot)(nil),            // 5: rackbus.v1.ColdReboot
+	(*ColdRebootTiming)(nil),      // 6: rackbus.v1.ColdRebootTiming
+	(*SystemValidation)(nil),      // 7: rackbus.v1.SystemValidation
+	nil,                           // 8: rackbus.v1.DownloadSecrets.LocationsEntry
+	(*NodeTarget)(nil),            // 9: rackbus.v1.NodeTarget
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*FabricReconcile)(nil),       // 11: rackbus.v1.FabricReconcile
+	(*SdnReset)(nil),              // 12: rackbus.v1.SdnReset
+	(*SwitchImageUpdate)(nil),     // 13: rackbus.v1.SwitchImageUpdate
+	(*SwitchFactoryReset)(nil),    // 14: rackbus.v1.SwitchFactoryReset
+	(*SwitchCertificate)(nil),     // 15: rackbus.v1.SwitchCertificate
+	(*SwitchMtlsDisable)(nil),     // 16: rackbus.v1.SwitchMtlsDisable
+	(*SwitchPasswordUpdate)(nil),  // 17: rackbus.v1.SwitchPasswordUpdate
+	(*Sealed)(nil),                // 18: rackbus.v1.Sealed
+	(*ArtifactRef)(nil),           // 19: rackbus.v1.ArtifactRef
 }
 var file_rackbus_v1_command_proto_depIdxs = []int32{
-	0,  // 0: rackbus.v1.DeviceEndpoint.credentials:type_name -> rackbus.v1.Sealed
-	2,  // 1: rackbus.v1.NodeTarget.bmc:type_name -> rackbus.v1.DeviceEndpoint
-	2,  // 2: rackbus.v1.NodeTarget.host:type_name -> rackbus.v1.DeviceEndpoint
-	3,  // 3: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
-	14, // 4: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
-	5,  // 5: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
-	10, // 6: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
-	8,  // 7: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
-	12, // 8: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
-	0,  // 9: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
-	6,  // 10: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
-	7,  // 11: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
-	13, // 12: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
-	3,  // 13: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
-	11, // 14: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
+	10, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
+	1,  // 2: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
+	5,  // 3: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
+	3,  // 4: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
+	7,  // 5: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
+	11, // 6: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
+	12, // 7: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
+	13, // 8: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
+	14, // 9: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
+	15, // 10: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
+	16, // 11: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
+	17, // 12: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
+	18, // 13: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
+	2,  // 14: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
+	19, // 15: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
+	8,  // 16: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
+	9,  // 17: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	6,  // 18: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }
@@ -1187,11 +956,20 @@ func file_rackbus_v1_command_proto_init() {
 	if File_rackbus_v1_command_proto != nil {
 		return
 	}
-	file_rackbus_v1_command_proto_msgTypes[4].OneofWrappers = []any{
+	file_rackbus_v1_switch_proto_init()
+	file_rackbus_v1_target_proto_init()
+	file_rackbus_v1_command_proto_msgTypes[0].OneofWrappers = []any{
 		(*JobCommand_FirmwareUpdate)(nil),
 		(*JobCommand_ColdReboot)(nil),
 		(*JobCommand_ArtifactDownload)(nil),
 		(*JobCommand_SystemValidation)(nil),
+		(*JobCommand_FabricReconcile)(nil),
+		(*JobCommand_SdnReset)(nil),
+		(*JobCommand_SwitchImageUpdate)(nil),
+		(*JobCommand_SwitchFactoryReset)(nil),
+		(*JobCommand_SwitchCertificate)(nil),
+		(*JobCommand_SwitchMtlsDisable)(nil),
+		(*JobCommand_SwitchPasswordUpdate)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1199,7 +977,7 @@ func file_rackbus_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_command_proto_rawDesc), len(file_rackbus_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

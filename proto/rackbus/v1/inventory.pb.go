@@ -254,7 +254,7 @@ var File_rackbus_v1_inventory_proto protoreflect.FileDescriptor
 const file_rackbus_v1_inventory_proto_rawDesc = "" +
 	"\n" +
 	"\x1arackbus/v1/inventory.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18rackbus/v1/command.proto\"\xca\x01\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17rackbus/v1/target.proto\"\xca\x01\n" +
 	"\n" +
 	"RackRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x17\n" +
@@ -322,7 +322,7 @@ func file_rackbus_v1_inventory_proto_init() {
 	if File_rackbus_v1_inventory_proto != nil {
 		return
 	}
-	file_rackbus_v1_command_proto_init()
+	file_rackbus_v1_target_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -31,11 +31,20 @@ type NodeRequest struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Power operation by its published number, for the operation "power_set".
 	PowerOperation int32 `protobuf:"varint,4,opt,name=power_operation,json=powerOperation,proto3" json:"power_operation,omitempty"`
-	// Selects the TLS material towards a switch, for "nvos_hello"; empty is the
-	// configured default.
-	Domain        string `protobuf:"bytes,5,opt,name=domain,proto3" json:"domain,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Selects the TLS material towards a switch; empty is the configured default.
+	Domain string `protobuf:"bytes,5,opt,name=domain,proto3" json:"domain,omitempty"`
+	// What a switch operation needs beyond its node; which member it is follows from
+	// the operation.
+	//
+	// Types that are valid to be assigned to SwitchOperation:
+	//
+	//	*NodeRequest_FabricManager
+	//	*NodeRequest_FabricSwitch
+	//	*NodeRequest_SwitchFirmware
+	//	*NodeRequest_Spdm
+	SwitchOperation isNodeRequest_SwitchOperation `protobuf_oneof:"switch_operation"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NodeRequest) Reset() {
@@ -103,6 +112,77 @@ func (x *NodeRequest) GetDomain() string {
 	return ""
 }
 
+func (x *NodeRequest) GetSwitchOperation() isNodeRequest_SwitchOperation {
+	if x != nil {
+		return x.SwitchOperation
+	}
+	return nil
+}
+
+func (x *NodeRequest) GetFabricManager() *FabricManagerRequest {
+	if x != nil {
+		if x, ok := x.SwitchOperation.(*NodeRequest_FabricManager); ok {
+			return x.FabricManager
+		}
+	}
+	return nil
+}
+
+func (x *NodeRequest) GetFabricSwitch() *FabricSwitchRequest {
+	if x != nil {
+		if x, ok := x.SwitchOperation.(*NodeRequest_FabricSwitch); ok {
+			return x.FabricSwitch
+		}
+	}
+	return nil
+}
+
+func (x *NodeRequest) GetSwitchFirmware() *SwitchFirmwareRequest {
+	if x != nil {
+		if x, ok := x.SwitchOperation.(*NodeRequest_SwitchFirmware); ok {
+			return x.SwitchFirmware
+		}
+	}
+	return nil
+}
+
+func (x *NodeRequest) GetSpdm() *SpdmRequest {
+	if x != nil {
+		if x, ok := x.SwitchOperation.(*NodeRequest_Spdm); ok {
+			return x.Spdm
+		}
+	}
+	return nil
+}
+
+type isNodeRequest_SwitchOperation interface {
+	isNodeRequest_SwitchOperation()
+}
+
+type NodeRequest_FabricManager struct {
+	FabricManager *FabricManagerRequest `protobuf:"bytes,16,opt,name=fabric_manager,json=fabricManager,proto3,oneof"`
+}
+
+type NodeRequest_FabricSwitch struct {
+	FabricSwitch *FabricSwitchRequest `protobuf:"bytes,17,opt,name=fabric_switch,json=fabricSwitch,proto3,oneof"`
+}
+
+type NodeRequest_SwitchFirmware struct {
+	SwitchFirmware *SwitchFirmwareRequest `protobuf:"bytes,18,opt,name=switch_firmware,json=switchFirmware,proto3,oneof"`
+}
+
+type NodeRequest_Spdm struct {
+	Spdm *SpdmRequest `protobuf:"bytes,19,opt,name=spdm,proto3,oneof"`
+}
+
+func (*NodeRequest_FabricManager) isNodeRequest_SwitchOperation() {}
+
+func (*NodeRequest_FabricSwitch) isNodeRequest_SwitchOperation() {}
+
+func (*NodeRequest_SwitchFirmware) isNodeRequest_SwitchOperation() {}
+
+func (*NodeRequest_Spdm) isNodeRequest_SwitchOperation() {}
+
 // NodeReply is the agent's answer.
 type NodeReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -110,9 +190,17 @@ type NodeReply struct {
 	// Empty code and message mean success.
 	Error *NodeError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	// ON, OFF or UNKNOWN, for "power_get".
-	PowerState    string           `protobuf:"bytes,3,opt,name=power_state,json=powerState,proto3" json:"power_state,omitempty"`
-	Firmware      []*FirmwareEntry `protobuf:"bytes,4,rep,name=firmware,proto3" json:"firmware,omitempty"`
-	DeviceInfo    *DeviceInfo      `protobuf:"bytes,5,opt,name=device_info,json=deviceInfo,proto3" json:"device_info,omitempty"`
+	PowerState string           `protobuf:"bytes,3,opt,name=power_state,json=powerState,proto3" json:"power_state,omitempty"`
+	Firmware   []*FirmwareEntry `protobuf:"bytes,4,rep,name=firmware,proto3" json:"firmware,omitempty"`
+	DeviceInfo *DeviceInfo      `protobuf:"bytes,5,opt,name=device_info,json=deviceInfo,proto3" json:"device_info,omitempty"`
+	// A document for the caller as the operation defines it; JSON.
+	ResultJson string `protobuf:"bytes,6,opt,name=result_json,json=resultJson,proto3" json:"result_json,omitempty"`
+	// Types that are valid to be assigned to SwitchResult:
+	//
+	//	*NodeReply_FabricManager
+	//	*NodeReply_FabricStatus
+	//	*NodeReply_SpdmEvidence
+	SwitchResult  isNodeReply_SwitchResult `protobuf_oneof:"switch_result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +269,69 @@ func (x *NodeReply) GetDeviceInfo() *DeviceInfo {
 	}
 	return nil
 }
+
+func (x *NodeReply) GetResultJson() string {
+	if x != nil {
+		return x.ResultJson
+	}
+	return ""
+}
+
+func (x *NodeReply) GetSwitchResult() isNodeReply_SwitchResult {
+	if x != nil {
+		return x.SwitchResult
+	}
+	return nil
+}
+
+func (x *NodeReply) GetFabricManager() *FabricManagerReply {
+	if x != nil {
+		if x, ok := x.SwitchResult.(*NodeReply_FabricManager); ok {
+			return x.FabricManager
+		}
+	}
+	return nil
+}
+
+func (x *NodeReply) GetFabricStatus() *FabricSwitchStatus {
+	if x != nil {
+		if x, ok := x.SwitchResult.(*NodeReply_FabricStatus); ok {
+			return x.FabricStatus
+		}
+	}
+	return nil
+}
+
+func (x *NodeReply) GetSpdmEvidence() *SpdmEvidence {
+	if x != nil {
+		if x, ok := x.SwitchResult.(*NodeReply_SpdmEvidence); ok {
+			return x.SpdmEvidence
+		}
+	}
+	return nil
+}
+
+type isNodeReply_SwitchResult interface {
+	isNodeReply_SwitchResult()
+}
+
+type NodeReply_FabricManager struct {
+	FabricManager *FabricManagerReply `protobuf:"bytes,16,opt,name=fabric_manager,json=fabricManager,proto3,oneof"`
+}
+
+type NodeReply_FabricStatus struct {
+	FabricStatus *FabricSwitchStatus `protobuf:"bytes,17,opt,name=fabric_status,json=fabricStatus,proto3,oneof"`
+}
+
+type NodeReply_SpdmEvidence struct {
+	SpdmEvidence *SpdmEvidence `protobuf:"bytes,18,opt,name=spdm_evidence,json=spdmEvidence,proto3,oneof"`
+}
+
+func (*NodeReply_FabricManager) isNodeReply_SwitchResult() {}
+
+func (*NodeReply_FabricStatus) isNodeReply_SwitchResult() {}
+
+func (*NodeReply_SpdmEvidence) isNodeReply_SwitchResult() {}
 
 // NodeError says why a synchronous operation failed.
 type NodeError struct {
@@ -411,13 +562,18 @@ var File_rackbus_v1_query_proto protoreflect.FileDescriptor
 const file_rackbus_v1_query_proto_rawDesc = "" +
 	"\n" +
 	"\x16rackbus/v1/query.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18rackbus/v1/command.proto\"\xc4\x01\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\xe8\x03\n" +
 	"\vNodeRequest\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12.\n" +
 	"\x06target\x18\x02 \x01(\v2\x16.rackbus.v1.NodeTargetR\x06target\x126\n" +
 	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12'\n" +
 	"\x0fpower_operation\x18\x04 \x01(\x05R\x0epowerOperation\x12\x16\n" +
-	"\x06domain\x18\x05 \x01(\tR\x06domain\"\xd7\x01\n" +
+	"\x06domain\x18\x05 \x01(\tR\x06domain\x12I\n" +
+	"\x0efabric_manager\x18\x10 \x01(\v2 .rackbus.v1.FabricManagerRequestH\x00R\rfabricManager\x12F\n" +
+	"\rfabric_switch\x18\x11 \x01(\v2\x1f.rackbus.v1.FabricSwitchRequestH\x00R\ffabricSwitch\x12L\n" +
+	"\x0fswitch_firmware\x18\x12 \x01(\v2!.rackbus.v1.SwitchFirmwareRequestH\x00R\x0eswitchFirmware\x12-\n" +
+	"\x04spdm\x18\x13 \x01(\v2\x17.rackbus.v1.SpdmRequestH\x00R\x04spdmB\x12\n" +
+	"\x10switch_operation\"\xda\x03\n" +
 	"\tNodeReply\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.rackbus.v1.NodeErrorR\x05error\x12\x1f\n" +
@@ -425,7 +581,13 @@ const file_rackbus_v1_query_proto_rawDesc = "" +
 	"powerState\x125\n" +
 	"\bfirmware\x18\x04 \x03(\v2\x19.rackbus.v1.FirmwareEntryR\bfirmware\x127\n" +
 	"\vdevice_info\x18\x05 \x01(\v2\x16.rackbus.v1.DeviceInfoR\n" +
-	"deviceInfo\"X\n" +
+	"deviceInfo\x12\x1f\n" +
+	"\vresult_json\x18\x06 \x01(\tR\n" +
+	"resultJson\x12G\n" +
+	"\x0efabric_manager\x18\x10 \x01(\v2\x1e.rackbus.v1.FabricManagerReplyH\x00R\rfabricManager\x12E\n" +
+	"\rfabric_status\x18\x11 \x01(\v2\x1e.rackbus.v1.FabricSwitchStatusH\x00R\ffabricStatus\x12?\n" +
+	"\rspdm_evidence\x18\x12 \x01(\v2\x18.rackbus.v1.SpdmEvidenceH\x00R\fspdmEvidenceB\x0f\n" +
+	"\rswitch_result\"X\n" +
 	"\tNodeError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -476,18 +638,32 @@ var file_rackbus_v1_query_proto_goTypes = []any{
 	(*DeviceInfo)(nil),            // 4: rackbus.v1.DeviceInfo
 	(*NodeTarget)(nil),            // 5: rackbus.v1.NodeTarget
 	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*FabricManagerRequest)(nil),  // 7: rackbus.v1.FabricManagerRequest
+	(*FabricSwitchRequest)(nil),   // 8: rackbus.v1.FabricSwitchRequest
+	(*SwitchFirmwareRequest)(nil), // 9: rackbus.v1.SwitchFirmwareRequest
+	(*SpdmRequest)(nil),           // 10: rackbus.v1.SpdmRequest
+	(*FabricManagerReply)(nil),    // 11: rackbus.v1.FabricManagerReply
+	(*FabricSwitchStatus)(nil),    // 12: rackbus.v1.FabricSwitchStatus
+	(*SpdmEvidence)(nil),          // 13: rackbus.v1.SpdmEvidence
 }
 var file_rackbus_v1_query_proto_depIdxs = []int32{
-	5, // 0: rackbus.v1.NodeRequest.target:type_name -> rackbus.v1.NodeTarget
-	6, // 1: rackbus.v1.NodeRequest.deadline:type_name -> google.protobuf.Timestamp
-	2, // 2: rackbus.v1.NodeReply.error:type_name -> rackbus.v1.NodeError
-	3, // 3: rackbus.v1.NodeReply.firmware:type_name -> rackbus.v1.FirmwareEntry
-	4, // 4: rackbus.v1.NodeReply.device_info:type_name -> rackbus.v1.DeviceInfo
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5,  // 0: rackbus.v1.NodeRequest.target:type_name -> rackbus.v1.NodeTarget
+	6,  // 1: rackbus.v1.NodeRequest.deadline:type_name -> google.protobuf.Timestamp
+	7,  // 2: rackbus.v1.NodeRequest.fabric_manager:type_name -> rackbus.v1.FabricManagerRequest
+	8,  // 3: rackbus.v1.NodeRequest.fabric_switch:type_name -> rackbus.v1.FabricSwitchRequest
+	9,  // 4: rackbus.v1.NodeRequest.switch_firmware:type_name -> rackbus.v1.SwitchFirmwareRequest
+	10, // 5: rackbus.v1.NodeRequest.spdm:type_name -> rackbus.v1.SpdmRequest
+	2,  // 6: rackbus.v1.NodeReply.error:type_name -> rackbus.v1.NodeError
+	3,  // 7: rackbus.v1.NodeReply.firmware:type_name -> rackbus.v1.FirmwareEntry
+	4,  // 8: rackbus.v1.NodeReply.device_info:type_name -> rackbus.v1.DeviceInfo
+	11, // 9: rackbus.v1.NodeReply.fabric_manager:type_name -> rackbus.v1.FabricManagerReply
+	12, // 10: rackbus.v1.NodeReply.fabric_status:type_name -> rackbus.v1.FabricSwitchStatus
+	13, // 11: rackbus.v1.NodeReply.spdm_evidence:type_name -> rackbus.v1.SpdmEvidence
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_query_proto_init() }
@@ -495,7 +671,19 @@ func file_rackbus_v1_query_proto_init() {
 	if File_rackbus_v1_query_proto != nil {
 		return
 	}
-	file_rackbus_v1_command_proto_init()
+	file_rackbus_v1_switch_proto_init()
+	file_rackbus_v1_target_proto_init()
+	file_rackbus_v1_query_proto_msgTypes[0].OneofWrappers = []any{
+		(*NodeRequest_FabricManager)(nil),
+		(*NodeRequest_FabricSwitch)(nil),
+		(*NodeRequest_SwitchFirmware)(nil),
+		(*NodeRequest_Spdm)(nil),
+	}
+	file_rackbus_v1_query_proto_msgTypes[1].OneofWrappers = []any{
+		(*NodeReply_FabricManager)(nil),
+		(*NodeReply_FabricStatus)(nil),
+		(*NodeReply_SpdmEvidence)(nil),
+	}
 	file_rackbus_v1_query_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
