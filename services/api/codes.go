@@ -28,6 +28,7 @@ const (
 	CodeFailedPrecondition
 	CodeUnavailable
 	CodeUnimplemented
+	CodeResourceExhausted
 
 	codeCount
 )
@@ -42,6 +43,7 @@ var grpcCodes = [codeCount]codes.Code{
 	CodeFailedPrecondition: codes.FailedPrecondition,
 	CodeUnavailable:        codes.Unavailable,
 	CodeUnimplemented:      codes.Unimplemented,
+	CodeResourceExhausted:  codes.ResourceExhausted,
 }
 
 // GRPC returns the gRPC code of the class.
@@ -81,6 +83,9 @@ func errorf(c Code, format string, args ...any) *Error {
 // textUnavailable is what callers read while the broker is away.
 const textUnavailable = "the message bus is not available; try again"
 
+// textInternal is what callers read of faults that are none of theirs.
+const textInternal = "internal error; see the log of the service"
+
 // statusError gives an error of the lower layers the status that callers get.
 func statusError(err error) error {
 	if err == nil {
@@ -88,6 +93,9 @@ func statusError(err error) error {
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
+	}
+	if code, ok := catalogCode(err); ok {
+		return &Error{code, err.Error(), nil}
 	}
 	switch {
 	case errors.Is(err, admission.ErrKeyReused):
@@ -103,7 +111,7 @@ func statusError(err error) error {
 	case errors.Is(err, bus.ErrConflict):
 		return &Error{CodeUnavailable, "others keep changing the same data; try again", err}
 	}
-	return &Error{CodeInternal, "internal error; see the log of the service", err}
+	return &Error{CodeInternal, textInternal, err}
 }
 
 // ride calls do again while the broker is away, so that a failover of some

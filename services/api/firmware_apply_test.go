@@ -72,11 +72,11 @@ func TestApplyStoredToAMixedRack(t *testing.T) {
 	require.NoError(t, err)
 	requireFailure(t, resp.GetResponse().GetStatus())
 	require.Equal(t, "A_1.0", resp.GetObjectId(), "the default of the hardware type")
-	require.Contains(t, resp.GetResponse().GetMessage(), "Created 3 firmware update jobs out of 7 nodes.")
-	require.Equal(t, uint32(4), resp.GetResponse().GetStats().GetFailedNodes())
+	require.Contains(t, resp.GetResponse().GetMessage(), "Created 4 firmware update jobs out of 7 nodes.")
+	require.Equal(t, uint32(3), resp.GetResponse().GetStats().GetFailedNodes())
 	refused := messages(resp.GetResponse())
 	require.Contains(t, refused["busy"], held.String())
-	require.Contains(t, refused["switch"], "switch_gb200_nvidia are not supported by this version")
+	require.Empty(t, refused["switch"])
 	require.Contains(t, refused["nologin"], "Missing BMC credentials for node nologin")
 	require.Contains(t, resp.GetResponse().GetNodeResults()[5].GetErrorMessage(), "r1")
 	require.Empty(t, resp.GetResponse().GetNodeResults()[0].GetErrorMessage())
@@ -93,6 +93,7 @@ func TestApplyStoredToAMixedRack(t *testing.T) {
 	require.Equal(t, "A_1.0", update.GetTargets()[0].GetArtifact().GetCache())
 	require.Len(t, update.GetTargets()[0].GetSha256(), 32, "what was fetched is what will be installed")
 	require.Equal(t, []string{"LiteOnPMC  prod/pmc.tar"}, shown(h.commands(node.FamilyPowerShelf, 1)["shelf"]))
+	require.Equal(t, []string{"CPLD cpld prod/cpld.vme"}, shown(h.commands(node.FamilySwitch, 1)["switch"]))
 
 	// The history has it, with the refused nodes.
 	history, err := h.catalog().ListHistory(t.Context(), catalog.HistoryFilter{})
@@ -101,7 +102,7 @@ func TestApplyStoredToAMixedRack(t *testing.T) {
 	require.Equal(t, "rack-of-request", history[0].GetRackId())
 	require.Equal(t, "PROD", history[0].GetFirmwareType())
 	require.Equal(t, []string{"tray", "wiwynn", "busy", "shelf", "switch", "tray", "nologin"}, history[0].GetNodeIds())
-	require.Equal(t, []string{"busy", "switch", "tray", "nologin"}, history[0].GetRefusedNodeIds())
+	require.Equal(t, []string{"busy", "tray", "nologin"}, history[0].GetRefusedNodeIds())
 	require.Equal(t, resp.GetResponse().GetJobId(), history[0].GetJobId())
 
 	// The same request again is the same job, and no further line.
@@ -202,7 +203,7 @@ func TestApplyInline(t *testing.T) {
 	h := newHarness(t)
 	held, _ := h.admitOn(compute("r1", "busy"))
 	req := &rackmanager.ApplyFirmwareObjectRequest{
-		RackId: "r1", ConfigJson: mixed(t, "INLINE"), AccessToken: proto.String(plantedPassword), FirmwareType: "prod", HardwareType: "gb200",
+		RackId: "r1", ConfigJson: signed(mixed(t, "INLINE")), AccessToken: proto.String(plantedPassword), FirmwareType: "prod", HardwareType: "gb200",
 		Nodes: set(compute("r1", "busy"), byDescriptor("r1", "wiwynn", "wiwynn", "gb200"), typed("r1", "delta", rackmanager.NodeType_POWERSHELF_GB200_DELTA),
 			typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA), typed("r2", "liteon", rackmanager.NodeType_POWERSHELF_GB200_LITEON)),
 	}
@@ -211,9 +212,9 @@ func TestApplyInline(t *testing.T) {
 	requireFailure(t, resp.GetResponse().GetStatus())
 	require.Equal(t, "INLINE_1.0", resp.GetObjectId())
 	require.Contains(t, resp.GetResponse().GetMessage(), "Created firmware object apply jobs. Stage 0 downloads firmware artifacts")
-	require.Len(t, resp.GetJobs(), 3)
+	require.Len(t, resp.GetJobs(), 4)
 	require.Contains(t, messages(resp.GetResponse())["busy"], held.String())
-	require.Contains(t, messages(resp.GetResponse())["switch"], "not supported by this version")
+	require.Empty(t, messages(resp.GetResponse())["switch"])
 
 	parent, _, err := h.conn.Record(t.Context(), parseID(t, resp.GetResponse().GetJobId()))
 	require.NoError(t, err)
@@ -232,7 +233,7 @@ func TestApplyInline(t *testing.T) {
 		require.True(t, r.GetEphemeral())
 		paths = append(paths, r.GetPath())
 	}
-	require.Equal(t, []string{"prod/bmc.fwpkg", "prod/dpsu.tar", "prod/hmc.fwpkg", "prod/pmc.tar"}, paths, "only what some node takes")
+	require.Equal(t, []string{"prod/bmc.fwpkg", "prod/cpld.vme", "prod/dpsu.tar", "prod/hmc.fwpkg", "prod/pmc.tar"}, paths, "only what some node takes")
 	wiwynn := h.commands(node.FamilyCompute, 2)["wiwynn"].GetFirmwareUpdate()
 	require.Equal(t, cache, wiwynn.GetTargets()[0].GetArtifact().GetCache())
 	require.Empty(t, wiwynn.GetTargets()[0].GetSha256(), "not fetched yet")

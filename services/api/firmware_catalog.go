@@ -87,6 +87,23 @@ func manifestError(err error) error {
 	return err
 }
 
+// checkArtifacts refuses files that the download would refuse for where they are. Those
+// that may be missing are left to it.
+func (s *Server) checkArtifacts(list []manifest.Artifact) error {
+	if s.opts.ArtifactPolicy == nil {
+		return nil
+	}
+	for _, a := range list {
+		if !a.Required {
+			continue
+		}
+		if _, err := s.opts.ArtifactPolicy.Check(a.LocationType, a.Location); err != nil {
+			return errorf(CodeInvalidArgument, "the file of %s cannot be fetched from %s: %v", a.Component, manifest.Redact(a.Location), err)
+		}
+	}
+	return nil
+}
+
 // artifactRecords describes files for the catalogue. What must not be shown there, the
 // token and locations that may be secret in part, is returned beside them; nil when
 // that is nothing.

@@ -59,7 +59,8 @@ func (s *Server) admitDownload(ctx context.Context, cache string, secrets *rackb
 		return cmd, err
 	}
 	res, err := s.admitter.AdmitLeaf(ctx, admission.Request{
-		Type: job.TypeArtifactDownload, RackID: ref.RackID, OnBusy: admission.OnBusyRefuse,
+		// One of a deleted object of the same id may not have ended yet.
+		Type: job.TypeArtifactDownload, RackID: ref.RackID, OnBusy: admission.OnBusyQueue,
 		Nodes: []admission.Node{{Ref: ref, Family: node.FamilyRack, Command: command}},
 	})
 	s.metrics.leafAdmission(job.TypeArtifactDownload, err)

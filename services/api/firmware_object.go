@@ -34,7 +34,7 @@ func (m *rackManager) AddFirmwareObject(ctx context.Context, req *rackmanager.Ad
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCache(parsed.ID()); err != nil {
+	if err := errors.Join(checkCache(parsed.ID()), m.checkArtifacts(artifacts)); err != nil {
 		return nil, err
 	}
 	records, secrets := artifactRecords(artifacts, req.GetAccessToken())
@@ -55,7 +55,7 @@ func (m *rackManager) AddFirmwareObject(ctx context.Context, req *rackmanager.Ad
 		return nil, err
 	}
 	m.beginDownload(ctx, parsed, object, secrets)
-	shown, err := m.showObject(ctx, o, []byte(req.GetConfigJson()), object.Lookup, m.answerBudget())
+	shown, err := m.showObject(ctx, o, object.Manifest, object.Lookup, m.answerBudget())
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +64,15 @@ func (m *rackManager) AddFirmwareObject(ctx context.Context, req *rackmanager.Ad
 
 // newObject is what is stored of a manifest, once all of it is found to be in order.
 func newObject(parsed *manifest.Manifest, req *rackmanager.AddFirmwareObjectRequest) (catalog.NewObject, []manifest.Artifact, error) {
-	o := catalog.NewObject{ID: parsed.ID(), HardwareType: req.GetHardwareType(), Manifest: []byte(req.GetConfigJson())}
+	o := catalog.NewObject{ID: parsed.ID(), HardwareType: req.GetHardwareType()}
 	if err := parsed.Check(); err != nil {
 		return o, nil, manifestError(err)
 	}
 	artifacts, err := parsed.Artifacts()
 	if err != nil {
+		return o, nil, manifestError(err)
+	}
+	if o.Manifest, err = manifest.Conceal([]byte(req.GetConfigJson())); err != nil {
 		return o, nil, manifestError(err)
 	}
 	lookup, err := parsed.Lookup()

@@ -36,8 +36,9 @@ type apply struct {
 	files map[string]*catalog.Artifact
 }
 
-// resolveInline finds out what a manifest means for the nodes.
-func (a *apply) resolveInline(parsed *manifest.Manifest) error {
+// resolveInline finds out what a manifest means for the nodes, and whether its files
+// may be fetched.
+func (s *Server) resolveInline(a *apply, parsed *manifest.Manifest) error {
 	a.objectID, a.cache = parsed.ID(), ephemeralCache(parsed.ID())
 	types := typesOf(a.nodes)
 	some, err := parsed.Select(types, a.firmwareType, a.selection)
@@ -57,8 +58,10 @@ func (a *apply) resolveInline(parsed *manifest.Manifest) error {
 			lists = append(lists, targets)
 		}
 	}
-	a.artifacts, err = some.ArtifactsFor(lists...)
-	return err
+	if a.artifacts, err = some.ArtifactsFor(lists...); err != nil {
+		return err
+	}
+	return s.checkArtifacts(a.artifacts)
 }
 
 // resolveStored does so for a stored object.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/credentials"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -56,10 +57,15 @@ func manifestOf(t *testing.T, product string, boards ...any) string {
 func mixed(t *testing.T, product string) string {
 	t.Helper()
 	return manifestOf(t, product,
-		boardOf("Compute Node", pack("HMC", "h2", "https://files.invalid/hmc.fwpkg"), pack("BMC", "b2", "https://files.invalid/bmc.fwpkg?sig=s3cret-signature"),
+		boardOf("Compute Node", pack("HMC", "h2", "https://files.invalid/hmc.fwpkg"), pack("BMC", "b2", "https://files.invalid/bmc.fwpkg"),
 			pack("CX7", "c2", "https://files.invalid/cx7.bin")),
 		boardOf("Power Shelf", pack("LiteOn PMC", "p2", "https://files.invalid/pmc.tar"), pack("Delta-PSU", "d2", "https://files.invalid/dpsu.tar")),
 		boardOf("Switch Tray", pack("CPLD", "s2", "https://files.invalid/cpld.vme")))
+}
+
+// signed gives one file of mixed a URL with a secret.
+func signed(config string) string {
+	return strings.Replace(config, "bmc.fwpkg", "bmc.fwpkg?sig=s3cret-signature", 1)
 }
 
 func (h *harness) catalog() *catalog.Bus { return catalog.NewBus(h.conn, nil) }
@@ -96,7 +102,7 @@ func (h *harness) makeAvailable(id string) {
 
 func TestAddFirmwareObject(t *testing.T) {
 	h := newHarness(t)
-	config := mixed(t, "ACME")
+	config := signed(mixed(t, "ACME"))
 	resp, err := h.rm.AddFirmwareObject(t.Context(), &rackmanager.AddFirmwareObjectRequest{
 		ConfigJson: config, HardwareType: "gb200", AccessToken: proto.String(plantedPassword)})
 	require.NoError(t, err)
@@ -104,7 +110,7 @@ func TestAddFirmwareObject(t *testing.T) {
 	require.Equal(t, "ACME_1.0", o.GetId())
 	require.False(t, o.GetAvailable())
 	require.True(t, o.GetIsDefault(), "the first of its hardware type")
-	require.JSONEq(t, config, o.GetConfigJson())
+	require.JSONEq(t, strings.Replace(config, "sig=s3cret-signature", "concealed", 1), o.GetConfigJson())
 
 	// Trays that can only be described are among the types of the metadata.
 	types := map[string][]string{}
@@ -147,6 +153,9 @@ func TestAddFirmwareObject(t *testing.T) {
 	}
 	require.NotContains(t, h.log.String(), plantedPassword)
 	require.NotContains(t, h.log.String(), "s3cret-signature")
+	kept, err := h.catalog().Manifest(t.Context(), o.GetId())
+	require.NoError(t, err)
+	require.NotContains(t, string(kept), "s3cret-signature", "secrets do not lie on a disk")
 
 	_, err = h.rm.AddFirmwareObject(t.Context(), &rackmanager.AddFirmwareObjectRequest{ConfigJson: config, HardwareType: "gb200"})
 	requireCode(t, err, codes.AlreadyExists, "firmware object ACME_1.0 already exists")
@@ -299,8 +308,15 @@ func TestDeleteWhileDownloading(t *testing.T) {
 	require.True(t, slices.ContainsFunc(events, func(e bus.StoredEvent) bool {
 		return e.Kind == job.EventCancelRequested && e.Cancel.Mode == job.CancelGraceful
 	}), "the download was asked to stop")
-	// The id can be used again.
+	// The id can be used again, though the former download may not have ended yet.
 	h.add(mixed(t, "A"), "gb300", false)
+	again, err := h.catalog().Find(t.Context(), "A_1.0")
+	require.NoError(t, err)
+	require.Empty(t, again.GetFailure())
+	require.NotEqual(t, record.GetDownloadJobId(), again.GetDownloadJobId())
+	next, _, err := h.conn.Record(t.Context(), parseID(t, again.GetDownloadJobId()))
+	require.NoError(t, err)
+	require.Equal(t, record.GetDownloadJobId(), next.WaitsFor.String(), "it waits for the former one")
 }
 
 func TestRetryDownload(t *testing.T) {
@@ -342,7 +358,6 @@ func TestRetryDownload(t *testing.T) {
 	var secrets rackbusv1.DownloadSecrets
 	require.NoError(t, credentials.OpenSecrets(h.openers[node.FamilyRack], cmd, &secrets))
 	require.Equal(t, plantedPassword, secrets.GetAccessToken())
-	require.Contains(t, secrets.GetLocations(), "prod/bmc.fwpkg", "what the catalogue does not show comes from the manifest")
 	record, err = c.Find(t.Context(), "A_1.0")
 	require.NoError(t, err)
 	require.Equal(t, again.GetJobId(), record.GetDownloadJobId())
@@ -353,6 +368,67 @@ func TestRetryDownload(t *testing.T) {
 	requireCode(t, err, codes.FailedPrecondition, "is available already")
 	_, err = fw.GetFirmwareObjectStatus(t.Context(), &rackbusv1.GetFirmwareObjectStatusRequest{ObjectId: "B"})
 	requireCode(t, err, codes.NotFound, "firmware object B not found")
+}
+
+// A location of which a part was not kept cannot be fetched again.
+func TestRetryDownloadOfAConcealedLocation(t *testing.T) {
+	h := newHarness(t)
+	h.add(signed(mixed(t, "A")), "gb200", false)
+	fw, c := h.firmwareService(), h.catalog()
+	record, err := c.Find(t.Context(), "A_1.0")
+	require.NoError(t, err)
+	h.command(node.FamilyRack, record.GetDownloadJobId())
+	h.fold(parseID(t, record.GetDownloadJobId()), started(), finished(job.StateFailed))
+	req := &rackbusv1.RetryFirmwareObjectDownloadRequest{ObjectId: "A_1.0"}
+	_, err = fw.RetryFirmwareObjectDownload(t.Context(), req)
+	requireCode(t, err, codes.FailedPrecondition, "add it again")
+	require.NoError(t, c.UpdateArtifact(t.Context(), "A_1.0", "prod/bmc.fwpkg", func(a *catalog.Artifact) {
+		a.State = rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE
+	}))
+	again, err := fw.RetryFirmwareObjectDownload(t.Context(), req)
+	require.NoError(t, err, "it is there, and the others can be had")
+	require.Equal(t, uint32(5), again.GetArtifacts())
+}
+
+// What the download would refuse is refused at once, wherever a manifest comes in.
+func TestArtifactPolicy(t *testing.T) {
+	h := newHarness(t, func(o *Options) {
+		o.ArtifactPolicy = &artifact.Policy{Schemes: []string{"https"}, Hosts: []string{"files.invalid"}}
+	})
+	h.add(mixed(t, "FINE"), "gb200", false)
+	config := func(location string) string {
+		return manifestOf(t, "P", boardOf("Compute Node", pack("HMC", "h2", location)))
+	}
+	for location, text := range map[string]string{
+		"https://elsewhere.invalid/a.fwpkg":                    "host elsewhere.invalid",
+		"https://user:s3cret@169.254.169.254/a.fwpkg?t=s3cret": "169.254.169.254",
+		"http://files.invalid/a.fwpkg":                         "scheme http",
+		"ftp://files.invalid/a.fwpkg":                          "not supported",
+	} {
+		t.Run(location, func(t *testing.T) {
+			_, err := h.rm.AddFirmwareObject(t.Context(), &rackmanager.AddFirmwareObjectRequest{ConfigJson: config(location), HardwareType: "gb200"})
+			requireCode(t, err, codes.InvalidArgument, text)
+			require.NotContains(t, err.Error(), "s3cret")
+			_, err = h.catalog().Find(t.Context(), "P_1.0")
+			require.ErrorIs(t, err, catalog.ErrNotFound)
+
+			_, err = h.firmwareService().CheckFirmwarePlan(t.Context(), &rackbusv1.CheckFirmwarePlanRequest{
+				ConfigJson: config(location), HardwareType: "gb200", FirmwareType: "prod", Nodes: set(compute("r", "n"))})
+			requireCode(t, err, codes.InvalidArgument, text)
+
+			resp, err := h.rm.ApplyFirmwareObject(t.Context(), &rackmanager.ApplyFirmwareObjectRequest{
+				RackId: "r", ConfigJson: config(location), HardwareType: "gb200", FirmwareType: "prod", Nodes: set(compute("r", "n"))})
+			require.NoError(t, err)
+			r, _, err := h.conn.Record(t.Context(), parseID(t, resp.GetResponse().GetJobId()))
+			require.NoError(t, err)
+			require.Equal(t, job.StateFailed, r.State, "its jobs have failed")
+			child, _, err := h.conn.Record(t.Context(), r.ID.Child(1))
+			require.NoError(t, err)
+			require.Equal(t, job.FailureInvalidArgument, child.Failure.FailureCode)
+			require.Contains(t, child.Failure.Message, text)
+			require.NotContains(t, child.ResultJSON, "s3cret")
+		})
+	}
 }
 
 // An object that was stored while its download could not start says so.

@@ -51,7 +51,7 @@ func (p *planSource) resolve(ctx context.Context, s *Server, a *apply) error {
 	if err != nil {
 		return err
 	}
-	return a.resolveInline(parsed)
+	return s.resolveInline(a, parsed)
 }
 
 // freeze writes down what an apply means. Nodes stand in the order of their ids, so

@@ -4,12 +4,15 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
@@ -22,9 +25,11 @@ import (
 func TestPlanOfAManifest(t *testing.T) {
 	h := newHarness(t)
 	fw := h.firmwareService()
+	sw := typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA)
+	sw.NodeDescriptor = &rackmanager.NodeDescriptor{Attributes: map[string]string{"inventory_profile": "nope"}}
 	req := &rackbusv1.CheckFirmwarePlanRequest{
 		ConfigJson: mixed(t, "P"), HardwareType: "gb200", FirmwareType: "prod", RackId: "r1",
-		Nodes: set(compute("r1", "b"), compute("r1", "a"), typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA)),
+		Nodes: set(compute("r1", "b"), compute("r1", "a"), sw),
 	}
 	ctx := with(t.Context(), metaIdempotencyKey, "k", metaJobName, "check")
 	checked, err := fw.CheckFirmwarePlan(ctx, req)
@@ -36,8 +41,8 @@ func TestPlanOfAManifest(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "switch"}, []string{plan.GetNodes()[0].GetNodeId(), plan.GetNodes()[1].GetNodeId(), plan.GetNodes()[2].GetNodeId()})
 	require.Equal(t, "HMC", plan.GetNodes()[0].GetTargets()[0].GetKey())
 	require.Equal(t, "h2", plan.GetNodes()[0].GetTargets()[0].GetVersion())
-	require.Contains(t, plan.GetNodes()[2].GetRefusal(), "not supported by this version")
-	require.Len(t, plan.GetArtifacts(), 2)
+	require.Contains(t, plan.GetNodes()[2].GetRefusal(), `unknown inventory_profile "nope"`)
+	require.Len(t, plan.GetArtifacts(), 3)
 	require.NotContains(t, plan.String(), plantedPassword)
 	require.NotContains(t, plan.String(), "s3cret")
 
@@ -63,7 +68,6 @@ func TestPlanOfAManifest(t *testing.T) {
 		return fw.ApplyFirmwarePlan(t.Context(), &rackbusv1.ApplyFirmwarePlanRequest{
 			SnapshotId: plan.GetSnapshotId(), Nodes: set(nodes...), AccessToken: plantedPassword})
 	}
-	sw := typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA)
 	moved := compute("r1", "b")
 	moved.BmcEndpoint.Interface.IpAddress = "10.9.9.9"
 	nologin := compute("r1", "b")
@@ -89,7 +93,7 @@ func TestPlanOfAManifest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "P_1.0", applied.GetObjectId())
 	require.Len(t, applied.GetJobs(), 2)
-	require.Contains(t, messages(applied.GetResponse())["switch"], "not supported by this version")
+	require.Contains(t, messages(applied.GetResponse())["switch"], `unknown inventory_profile "nope"`)
 	require.Len(t, h.commands(node.FamilyRack, 1), 1, "the files are fetched")
 	require.Len(t, h.commands(node.FamilyCompute, 2), 2)
 }
@@ -147,6 +151,7 @@ func TestPlanRefusals(t *testing.T) {
 		"hardware":   {&rackbusv1.CheckFirmwarePlanRequest{ConfigJson: "{}", Nodes: set(compute("r", "a"))}, codes.InvalidArgument, "hardware_type is required"},
 		"twice":      {&rackbusv1.CheckFirmwarePlanRequest{ConfigJson: mixed(t, "P"), HardwareType: "x", Nodes: set(compute("r", "a"), compute("r", "a"))}, codes.InvalidArgument, "more than once"},
 		"manifest":   {&rackbusv1.CheckFirmwarePlanRequest{ConfigJson: "{", HardwareType: "x", Nodes: set(compute("r", "a"))}, codes.InvalidArgument, "invalid config_json"},
+		"a secret":   {&rackbusv1.CheckFirmwarePlanRequest{ConfigJson: signed(mixed(t, "P")), HardwareType: "x", FirmwareType: "prod", Nodes: set(compute("r", "a"))}, codes.InvalidArgument, "a plan cannot keep"},
 		"no channel": {&rackbusv1.CheckFirmwarePlanRequest{ConfigJson: mixed(t, "P"), HardwareType: "x", Nodes: set(compute("r", "a"))}, codes.InvalidArgument, "no matching firmware found"},
 		"no object":  {&rackbusv1.CheckFirmwarePlanRequest{ObjectId: "X", Nodes: set(compute("r", "a"))}, codes.NotFound, "firmware object X not found"},
 	} {
@@ -244,4 +249,45 @@ func TestCompareFirmwareObject(t *testing.T) {
 	require.Equal(t, "No devices specified in request", compare(nil).GetResponse().GetMessage())
 	_, err = h.rm.CompareFirmwareObject(t.Context(), &rackmanager.CompareFirmwareObjectRequest{ConfigJson: "{", Nodes: set(compute("r", "n"))})
 	requireCode(t, err, codes.InvalidArgument, "invalid config_json")
+}
+
+// Answers that a client could not read are cut, and say so.
+func TestLargePlansAndObjectsAreCut(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.MaxAnswerBytes = answerReserve + 1500 })
+	fw := h.firmwareService()
+	check := func(nodes ...*rackmanager.NodeInfo) (*rackbusv1.FirmwarePlan, string) {
+		var trailer metadata.MD
+		checked, err := fw.CheckFirmwarePlan(t.Context(), &rackbusv1.CheckFirmwarePlanRequest{
+			ConfigJson: mixed(t, "P"), HardwareType: "gb200", FirmwareType: "prod", RackId: "r1", Nodes: set(nodes...)}, grpc.Trailer(&trailer))
+		require.NoError(t, err)
+		return checked.GetPlan(), strings.Join(trailer.Get(metaReason), "")
+	}
+	plan, reason := check(compute("r1", "a"))
+	require.Empty(t, reason)
+	require.NotEmpty(t, plan.GetNodes()[0].GetTargets())
+	var some, many []*rackmanager.NodeInfo
+	for i := range 60 {
+		many = append(many, compute("r1", fmt.Sprintf("node-%02d", i)))
+	}
+	some = many[:8]
+	plan, reason = check(some...)
+	require.Contains(t, reason, "targets of the nodes")
+	require.Len(t, plan.GetNodes(), 8)
+	require.Empty(t, plan.GetNodes()[0].GetTargets())
+	plan, reason = check(many...)
+	require.Contains(t, reason, "nodes and files")
+	require.Empty(t, plan.GetNodes())
+	require.NotEmpty(t, plan.GetSnapshotId())
+
+	packs := make([]any, 40)
+	for i := range packs {
+		packs[i] = pack("HMC", "h", fmt.Sprintf("https://files.invalid/package-%02d.fwpkg", i))
+	}
+	h.add(manifestOf(t, "O", boardOf("Compute Node", packs...)), "gb200", false)
+	var trailer metadata.MD
+	status, err := fw.GetFirmwareObjectStatus(t.Context(), &rackbusv1.GetFirmwareObjectStatusRequest{ObjectId: "O_1.0"}, grpc.Trailer(&trailer))
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(trailer.Get(metaReason), ""), "the last files are left out")
+	require.NotEmpty(t, status.GetArtifacts())
+	require.Less(t, len(status.GetArtifacts()), 40)
 }

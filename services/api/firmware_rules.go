@@ -116,10 +116,14 @@ func planUpdate(t node.Type, update *rackbusv1.FirmwareUpdate) ([]flashplan.Grou
 	return groups, err
 }
 
-// checkHost refuses in-band images for a node whose host nobody can log in to.
+// checkHost refuses what goes through the host of a node where nobody can log in to
+// it: in-band images, and all that is for a switch.
 func checkHost(t node.Type, target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpdate) error {
 	if target.GetHost().GetCredentials() != nil {
 		return nil
+	}
+	if t.Family == node.FamilySwitch {
+		return &workflowError{job.FailureInvalidArgument, "missing host credentials for switch " + target.GetNodeId()}
 	}
 	groups, err := planUpdate(t, update)
 	if err != nil {

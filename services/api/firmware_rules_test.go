@@ -13,7 +13,7 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// Every compute and shelf type is taken at submit; switches are refused by name.
+// Every type is taken at submit.
 func TestUpdatableTypes(t *testing.T) {
 	for _, typ := range node.Types() {
 		file := "image.bin"
@@ -21,15 +21,11 @@ func TestUpdatableTypes(t *testing.T) {
 			file = "smc_obmc_1.bin"
 		}
 		err := checkWorkflow(typ, []*rackbusv1.FirmwareUpdateTarget{{File: file}}, false)
-		if typ.Family == node.FamilySwitch {
-			require.ErrorContains(t, err, "node type "+typ.ID+" are not supported by this version")
-			require.Error(t, checkUpdatable(typ))
-			continue
-		}
 		require.NoError(t, err, typ.ID)
 		require.NoError(t, checkUpdatable(typ), typ.ID)
 	}
-	require.Len(t, flashplan.NodeTypes(), 10)
+	require.Len(t, flashplan.NodeTypes(), 13)
+	require.Error(t, checkUpdatable(node.Type{ID: "compute_of_a_later_version", Family: node.FamilyCompute}))
 }
 
 // What the agent's plan would refuse is refused at submit, with its cause.
@@ -44,7 +40,10 @@ func TestWorkflowRefusals(t *testing.T) {
 		"supermicro inactive": {"compute_gb300_supermicro", []*rackbusv1.FirmwareUpdateTarget{
 			{Component: "HMC", File: "nosbios.fwpkg"}, {Component: "BIOS", File: "bios.bin"}}, false, job.FailurePreconditionFailed},
 		"other vendor's shelf": {"powershelf_gb200_delta", []*rackbusv1.FirmwareUpdateTarget{{Key: "LiteOnPSU", File: "a.tar"}}, true, job.FailureInvalidArgument},
-		"arm image":            {"compute_gb200_nvidia", []*rackbusv1.FirmwareUpdateTarget{{Component: "BF3_BFB", File: "a.bfb"}}, true, job.FailurePreconditionFailed},
+		"switch component":     {"switch_gb300_nvidia", []*rackbusv1.FirmwareUpdateTarget{{Component: "../BMC", File: "a.fwpkg"}}, true, job.FailureInvalidArgument},
+		"switch image with others": {"switch_vrnvl72_nvidia", []*rackbusv1.FirmwareUpdateTarget{
+			{File: "nvos-amd64-25.02.4440.bin"}, {Component: "bmc", File: "a.fwpkg"}}, true, job.FailureInvalidArgument},
+		"arm image": {"compute_gb200_nvidia", []*rackbusv1.FirmwareUpdateTarget{{Component: "BF3_BFB", File: "a.bfb"}}, true, job.FailurePreconditionFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			typ, ok := node.ByID(tt.typ)
@@ -57,7 +56,7 @@ func TestWorkflowRefusals(t *testing.T) {
 	}
 }
 
-// In-band images need a host that somebody can log in to.
+// In-band images and switches need a host that somebody can log in to.
 func TestInBandNeedsAHost(t *testing.T) {
 	typ, ok := node.ByID("compute_gb200_wiwynn")
 	require.True(t, ok)
@@ -68,4 +67,10 @@ func TestInBandNeedsAHost(t *testing.T) {
 	require.NoError(t, checkHost(typ, target, update))
 	require.NoError(t, checkHost(typ, &rackbusv1.NodeTarget{}, &rackbusv1.FirmwareUpdate{
 		Targets: []*rackbusv1.FirmwareUpdateTarget{{File: "bmc.fwpkg"}}}))
+
+	typ, ok = node.ByID("switch_gb200_nvidia")
+	require.True(t, ok)
+	update.Targets[0].Component = "bmc"
+	require.ErrorContains(t, checkHost(typ, &rackbusv1.NodeTarget{NodeId: "sw"}, update), "missing host credentials for switch sw")
+	require.NoError(t, checkHost(typ, target, update))
 }

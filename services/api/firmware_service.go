@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/firmware/manifest"
@@ -72,6 +74,9 @@ func (f *firmwareService) CheckFirmwarePlan(ctx context.Context, req *rackbusv1.
 	if err != nil {
 		return nil, err
 	}
+	if err := keepable(a); err != nil {
+		return nil, err
+	}
 	if err := f.keepPlan(ctx, plan, source.config); err != nil {
 		return nil, err
 	}
@@ -88,7 +93,19 @@ func (f *firmwareService) CheckFirmwarePlan(ctx context.Context, req *rackbusv1.
 	if res.Replayed {
 		return f.checkedBefore(ctx, res, nil)
 	}
-	return &rackbusv1.CheckFirmwarePlanResponse{JobId: res.JobID.String(), Plan: plan}, nil
+	return &rackbusv1.CheckFirmwarePlanResponse{JobId: res.JobID.String(), Plan: f.showPlan(ctx, plan)}, nil
+}
+
+// keepable refuses a plan whose files are at URLs with parts that may be secret: it keeps
+// its manifest until it is applied, and secrets must not lie on a disk.
+func keepable(a *apply) error {
+	for i := range a.artifacts {
+		if f := &a.artifacts[i]; f.Sensitive() {
+			return errorf(CodeInvalidArgument, "the location %s has user info or a query, which a plan cannot keep; "+
+				"store the manifest with AddFirmwareObject, and make the plan from the object", manifest.Redact(f.Location))
+		}
+	}
+	return nil
 }
 
 // planRequest reads what a plan is asked for.
@@ -157,7 +174,7 @@ func (f *firmwareService) checkedBefore(ctx context.Context, res admission.Resul
 	if err != nil {
 		return nil, err
 	}
-	return &rackbusv1.CheckFirmwarePlanResponse{JobId: res.JobID.String(), Plan: plan}, nil
+	return &rackbusv1.CheckFirmwarePlanResponse{JobId: res.JobID.String(), Plan: f.showPlan(ctx, plan)}, nil
 }
 
 // refusedCall gives the refusal of a whole request the status that callers get.
@@ -181,7 +198,25 @@ func (f *firmwareService) GetFirmwarePlan(ctx context.Context, req *rackbusv1.Ge
 	if err != nil {
 		return nil, err
 	}
-	return &rackbusv1.GetFirmwarePlanResponse{Plan: plan}, nil
+	return &rackbusv1.GetFirmwarePlanResponse{Plan: f.showPlan(ctx, plan)}, nil
+}
+
+// showPlan is a plan as it fits into an answer: what its nodes take is left out first.
+func (f *firmwareService) showPlan(ctx context.Context, p *rackbusv1.FirmwarePlan) *rackbusv1.FirmwarePlan {
+	if sizeOf(p) <= f.answerBudget() {
+		return p
+	}
+	shown := proto.CloneOf(p)
+	for _, n := range shown.GetNodes() {
+		n.Targets = nil
+	}
+	left := "the targets of the nodes are"
+	if sizeOf(shown) > f.answerBudget() {
+		shown.Nodes, shown.Artifacts = nil, nil
+		left = "the nodes and files are"
+	}
+	tellReason(ctx, left+" left out to keep the answer small")
+	return shown
 }
 
 // ApplyFirmwarePlan applies a kept plan, unchanged or not at all: the manifest, the
@@ -308,6 +343,7 @@ func (f *firmwareService) GetFirmwareObjectStatus(ctx context.Context, req *rack
 		return nil, err
 	}
 	resp := &rackbusv1.GetFirmwareObjectStatusResponse{Object: o}
+	left := f.answerBudget()
 	for _, r := range records {
 		resp.BytesDone += r.GetBytesDone()
 		resp.BytesTotal += max(r.GetBytesTotal(), r.GetBytesDone())
@@ -317,7 +353,12 @@ func (f *firmwareService) GetFirmwareObjectStatus(ctx context.Context, req *rack
 		if r.GetState() == rackbusv1.ArtifactState_ARTIFACT_STATE_FAILED {
 			resp.ArtifactsFailed++
 		}
-		resp.Artifacts = append(resp.Artifacts, r)
+		if left -= sizeOf(r); left >= 0 {
+			resp.Artifacts = append(resp.Artifacts, r)
+		}
+	}
+	if left < 0 {
+		tellReason(ctx, "the last files are left out to keep the answer small; the counts are those of all")
 	}
 	return resp, nil
 }
@@ -354,8 +395,8 @@ func (f *firmwareService) RetryFirmwareObjectDownload(ctx context.Context, req *
 	return &rackbusv1.RetryFirmwareObjectDownloadResponse{JobId: id.String(), Artifacts: uint32(pending)}, nil
 }
 
-// secretsOf are what the download of an object's files must not show: the locations
-// that the catalogue knows only in part come from the manifest.
+// secretsOf are what the download of an object's files must not show. Locations of which
+// a part was not kept can be had from the caller only.
 func (f *firmwareService) secretsOf(ctx context.Context, id, token string) (*rackbusv1.DownloadSecrets, error) {
 	config, err := inCatalog(ctx, f.Server, func(ctx context.Context) ([]byte, error) { return f.catalog.Manifest(ctx, id) })
 	if err != nil {
@@ -371,6 +412,20 @@ func (f *firmwareService) secretsOf(ctx context.Context, id, token string) (*rac
 	}
 	if len(artifacts) == 0 {
 		return nil, errorf(CodeFailedPrecondition, "firmware object %s has no file to download", id)
+	}
+	records, err := inCatalog(ctx, f.Server, func(ctx context.Context) ([]*catalog.Artifact, error) { return f.catalog.CacheArtifacts(ctx, id) })
+	if err != nil {
+		return nil, err
+	}
+	available := make(map[string]bool)
+	for _, r := range records {
+		available[r.GetPath()] = r.GetState() == rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE
+	}
+	for i := range artifacts {
+		if a := &artifacts[i]; a.Concealed() && !available[a.Path] {
+			return nil, errorf(CodeFailedPrecondition, "the location of %s had user info or a query, which are not kept; "+
+				"delete firmware object %s and add it again", a.Path, id)
+		}
 	}
 	_, secrets := artifactRecords(artifacts, token)
 	return secrets, nil

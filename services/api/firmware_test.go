@@ -114,7 +114,7 @@ func TestUpdateFirmwareRefusals(t *testing.T) {
 		"in-band name":      {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", Activate: true, FirmwareTargets: list("CX7")}, client, "has to end in .bin or .pldm"},
 		"in-band no host": {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "c", Activate: true,
 			FirmwareTargets: []*rackmanager.FirmwareTarget{{Target: "CX7", Filename: "cx7.bin"}}}, client, "need a host endpoint with credentials"},
-		"switch": {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "s", Filename: "fw.pkg"}, client, "switch_gb200_nvidia are not supported"},
+		"switch": {&rackmanager.UpdateFirmwareRequest{RackId: "gb200", NodeId: "s", Filename: "fw.pkg", Target: "bmc/0"}, client, "names no component of a switch"},
 		"lenovo": {&rackmanager.UpdateFirmwareRequest{RackId: "gb300", NodeId: "lenovo", Filename: "fw.pkg", Target: "CPU_0"}, client,
 			"compute_gb300_lenovo takes the components BMC and HMC, not CPU_0"},
 	} {
@@ -227,10 +227,10 @@ func TestBatchUpdateFirmwareByNodeType(t *testing.T) {
 	_, err := h.rm.BatchUpdateFirmwareByNodeType(t.Context(), &rackmanager.BatchUpdateFirmwareByNodeTypeRequest{RackId: "r9"})
 	requireCode(t, err, codes.InvalidArgument, "node descriptor is required")
 	for text, req := range map[string]*rackmanager.BatchUpdateFirmwareByNodeTypeRequest{
-		"rack not found: r9":                    {RackId: "r9", NodeType: 1},
-		"no firmware targets specified":         {RackId: "r1", NodeType: 1},
-		"firmware file not found":               {RackId: "r1", NodeType: 1, Filename: "none.pkg"},
-		"switch_gb200_nvidia are not supported": {RackId: "r1", NodeType: 3, Filename: "fw.pkg"},
+		"rack not found: r9":             {RackId: "r9", NodeType: 1},
+		"no firmware targets specified":  {RackId: "r1", NodeType: 1},
+		"firmware file not found":        {RackId: "r1", NodeType: 1, Filename: "none.pkg"},
+		"names no component of a switch": {RackId: "r1", NodeType: 3, Filename: "fw.pkg", Target: "bmc/0"},
 	} {
 		resp := call(req)
 		requireFailure(t, resp.GetResponse().GetStatus())
@@ -307,18 +307,18 @@ func TestBatchUpdateFirmware(t *testing.T) {
 	resp, err := h.rm.BatchUpdateFirmware(ctx, req)
 	require.NoError(t, err)
 	requireFailure(t, resp.GetResponse().GetStatus())
-	require.Equal(t, "Created 1 firmware update jobs out of 7 nodes. Use GetFirmwareJobStatus with job_id to track overall batch status.",
+	require.Equal(t, "Created 2 firmware update jobs out of 7 nodes. Use GetFirmwareJobStatus with job_id to track overall batch status.",
 		resp.GetResponse().GetMessage())
-	require.EqualValues(t, 6, resp.GetResponse().GetStats().GetFailedNodes())
+	require.EqualValues(t, 5, resp.GetResponse().GetStats().GetFailedNodes())
 	texts := []string{"", "Missing BMC credentials for node no-login",
 		"Failed to construct node for type compute_gb200_nvidia: missing BMC endpoint mac_address",
-		`unknown inventory_profile "nope"`, "more than once", "switch_gb200_nvidia are not supported",
+		`unknown inventory_profile "nope"`, "more than once", "",
 		"No firmware targets provided for node type compute_gb300_nvidia"}
 	for i, r := range resp.GetResponse().GetNodeResults() {
 		require.Contains(t, r.GetErrorMessage(), texts[i])
-		require.Equal(t, i == 0, r.GetErrorMessage() == "")
+		require.Equal(t, texts[i] == "", r.GetErrorMessage() == "")
 	}
-	require.Len(t, resp.GetJobs(), 1)
+	require.Len(t, resp.GetJobs(), 2)
 
 	again, err := h.rm.BatchUpdateFirmware(ctx, req)
 	require.NoError(t, err)
@@ -327,7 +327,7 @@ func TestBatchUpdateFirmware(t *testing.T) {
 	// GetJob lists every node, the refused ones with their reason.
 	got, err := h.jobs.GetJob(t.Context(), &rackbusv1.GetJobRequest{JobId: resp.GetResponse().GetJobId(), IncludeChildren: true})
 	require.NoError(t, err)
-	require.Len(t, got.GetChildren(), 1)
-	require.Len(t, got.GetRefusedNodes(), 6)
+	require.Len(t, got.GetChildren(), 2)
+	require.Len(t, got.GetRefusedNodes(), 5)
 	require.Equal(t, "no-login", got.GetRefusedNodes()[0].GetNodeId())
 }

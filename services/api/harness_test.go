@@ -44,6 +44,7 @@ const plantedPassword = "pl4nted-s3cret"
 type harness struct {
 	t       *testing.T
 	broker  *broker.Broker
+	store   string    // where the broker keeps its streams
 	conn    *bus.Conn // plays fold and agents
 	server  *Server
 	addr    string
@@ -76,10 +77,11 @@ func (l *lockedBuffer) String() string {
 
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
+	store := t.TempDir()
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: store, Host: "127.0.0.1", Port: -1})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	h := &harness{t: t, broker: b, files: t.TempDir(), log: &lockedBuffer{}, openers: make(map[node.Family]*seal.Opener)}
+	h := &harness{t: t, broker: b, store: store, files: t.TempDir(), log: &lockedBuffer{}, openers: make(map[node.Family]*seal.Opener)}
 	h.conn = h.connect("test")
 	require.NoError(t, h.conn.Provision(t.Context()))
 	h.start(change...)
@@ -99,7 +101,7 @@ func (h *harness) start(change ...func(*Options)) {
 	apiConn := h.connect("api")
 	require.NoError(t, apiConn.Verify(t.Context()))
 	keys := make(seal.PublicKeys)
-	for _, f := range node.Families() {
+	for _, f := range node.KeyFamilies() {
 		seed, public, err := seal.GenerateFamilyKey()
 		require.NoError(t, err)
 		keys[f] = []string{public}

@@ -82,7 +82,7 @@ func (m *rackManager) register(targets *targetBuilder, n *selected) (*rackbusv1.
 	}, nil
 }
 
-func (m *rackManager) knownProfile(name string) bool { return slices.Contains(m.opts.Profiles, name) }
+func (s *Server) knownProfile(name string) bool { return slices.Contains(s.opts.Profiles, name) }
 
 // attributesOf returns the canonical descriptor of a registered node.
 func attributesOf(n *selected) map[string]string {

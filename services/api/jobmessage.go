@@ -18,6 +18,7 @@ func jobMessage(r *job.Record) *rackbusv1.Job {
 		Attempt: rec.GetAttempt(), Agent: rec.GetAgent(), CreatedAt: rec.GetCreatedAt(), StartedAt: rec.GetStartedAt(),
 		UpdatedAt: rec.GetUpdatedAt(), FinishedAt: rec.GetFinishedAt(), Deadline: rec.GetDeadline(), Cancel: rec.GetCancel(),
 		ChildrenTotal: rec.GetTotal(), Children: rec.GetCounts(), WaitsFor: rec.GetWaitsFor(),
+		ReservedNodeIds: rec.GetReservedNodeIds(), RackPower: rec.GetRackPower(),
 	}
 }
 

@@ -195,8 +195,6 @@ func (j *jobsService) CancelJob(ctx context.Context, req *rackbusv1.CancelJobReq
 	switch {
 	case r.State.Terminal():
 		return nil, errorf(CodeFailedPrecondition, "job %s has ended already (%s)", r.ID, r.State)
-	case r.Kind == job.KindHold:
-		return nil, errorf(CodeFailedPrecondition, "job %s keeps a node reserved; cancel job %s instead", r.ID, r.ID.Parent())
 	case r.Cancel != nil && r.Cancel.Mode >= mode:
 		return &rackbusv1.CancelJobResponse{Job: jobMessage(&r)}, nil
 	}

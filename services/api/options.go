@@ -14,7 +14,10 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
+	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/switchtls"
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
@@ -38,6 +41,19 @@ type Options struct {
 
 	// FirmwareDir holds the firmware files that requests may name.
 	FirmwareDir string
+	// Catalog is the firmware catalogue; default is that on the bus.
+	Catalog FirmwareCatalog
+	// ArtifactPolicy says from where the files of firmware objects may be fetched, so
+	// that what a download would refuse is refused at once; nil leaves it to the
+	// download.
+	ArtifactPolicy *artifact.Policy
+	// SwitchTargets limits which addresses switches may have where the caller gives
+	// them.
+	SwitchTargets node.TargetPolicy
+	// SwitchTLS finds the certificates of switch domains; default is one that has none.
+	SwitchTLS *switchtls.Store
+	// Validator says that the compute agents have a validator.
+	Validator bool
 	// Profiles are the names of the configured expected-inventory profiles.
 	Profiles []string
 	// Admission tunes the admission of jobs; Conn, OnConflict and Logger are set
@@ -56,6 +72,8 @@ type Options struct {
 	// KeepaliveMinTime is the least pause between pings of a client; default 5 s,
 	// since clients ping every 10 s, also without a call.
 	KeepaliveMinTime time.Duration
+	// PlanLife is how long a checked firmware plan can be applied; default 30 days.
+	PlanLife time.Duration
 	// Reflection offers gRPC server reflection.
 	Reflection bool
 	// DrainTimeout bounds the end of running calls after Run's context ended;
@@ -88,6 +106,27 @@ type Timing struct {
 	// information; defaults 300 s and 90 s.
 	DeviceInfoLimitCompute time.Duration
 	DeviceInfoLimitSwitch  time.Duration
+	// SwitchReadLimit does so for a read from a switch, which is greeted first, with 30 s
+	// for each request; default 90 s.
+	SwitchReadLimit time.Duration
+	// PushLimit does so for a file that is copied to a switch, which takes up to 30
+	// minutes after the login; default 35 min.
+	PushLimit time.Duration
+	// FabricStatusLimit does so for the status of a fabric: up to five requests one after
+	// the other; default 3 min.
+	FabricStatusLimit time.Duration
+	// FabricStateLimit does so for a change of a fabric's state: a revision of 60 s and
+	// 90 s until it shows, and what comes before; default 5 min.
+	FabricStateLimit time.Duration
+	// FabricConfigureLimit does so for the configuration of one fabric manager, which
+	// may restart it twice and undoes what failed; default 25 min.
+	FabricConfigureLimit time.Duration
+	// AttestationLimit does so for the evidence of all switches of a request; default
+	// 15 min.
+	AttestationLimit time.Duration
+	// AnswerMargin is how long before a caller's deadline an answer about a switch is
+	// sent, and how long before that the agent has to be done; default 1 s.
+	AnswerMargin time.Duration
 	// LockMargin is how long a node stays locked past the deadline of a
 	// synchronous operation whose outcome is unknown; default 5 s.
 	LockMargin time.Duration
@@ -130,12 +169,20 @@ func (o Options) withDefaults() (Options, error) {
 	for value, standard := range map[*time.Duration]time.Duration{
 		&o.KeepaliveMinTime:              5 * time.Second,
 		&o.DrainTimeout:                  30 * time.Second,
+		&o.PlanLife:                      30 * 24 * time.Hour,
 		&o.Timing.BrokerLimit:            8 * time.Second,
 		&o.Timing.BrokerPause:            200 * time.Millisecond,
 		&o.Timing.PowerLimit:             30 * time.Second,
 		&o.Timing.InventoryLimit:         2 * time.Minute,
 		&o.Timing.DeviceInfoLimitCompute: 5 * time.Minute,
 		&o.Timing.DeviceInfoLimitSwitch:  90 * time.Second,
+		&o.Timing.SwitchReadLimit:        90 * time.Second,
+		&o.Timing.PushLimit:              35 * time.Minute,
+		&o.Timing.FabricStatusLimit:      3 * time.Minute,
+		&o.Timing.FabricStateLimit:       5 * time.Minute,
+		&o.Timing.FabricConfigureLimit:   25 * time.Minute,
+		&o.Timing.AttestationLimit:       15 * time.Minute,
+		&o.Timing.AnswerMargin:           time.Second,
 		&o.Timing.LockMargin:             5 * time.Second,
 		&o.Timing.CancelWait:             time.Second,
 		&o.Timing.CancelPoll:             20 * time.Millisecond,
@@ -146,6 +193,9 @@ func (o Options) withDefaults() (Options, error) {
 		if *value <= 0 {
 			*value = standard
 		}
+	}
+	if o.SwitchTLS == nil {
+		o.SwitchTLS = switchtls.NewStore(switchtls.Settings{})
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

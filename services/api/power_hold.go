@@ -34,7 +34,7 @@ func (s *Server) deviceInfoLimit(f node.Family) time.Duration {
 // lockTries bounds the races of one operation for a node's lock.
 const lockTries = 5
 
-// hold is one synchronous change of power and what it keeps others from doing.
+// hold is one synchronous change of a node and what it keeps others from doing.
 type hold struct {
 	s        *Server
 	op       string
@@ -84,14 +84,20 @@ func (h *hold) releaseRack(ctx context.Context, guard bus.Revision) {
 // no agent sends. A caller that goes away does not cut the change, whose outcome
 // would be unknown then.
 func (h *hold) change(ctx context.Context, target *rackbusv1.NodeTarget, op rackmanager.PowerOperation) outcome {
-	ref := node.Ref{RackID: target.GetRackId(), NodeID: target.GetNodeId()}
+	return h.send(ctx, query{op: opPowerSet, target: target, power: int32(op)})
+}
+
+// send does what change does with any query.
+func (h *hold) send(ctx context.Context, q query) outcome {
+	ref := node.Ref{RackID: q.target.GetRackId(), NodeID: q.target.GetNodeId()}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), h.deadline)
 	defer cancel()
 	held, err := h.lock(ctx, ref)
 	if err != nil {
 		return outcome{err: err, answered: true}
 	}
-	out := h.s.ask(ctx, query{op: opPowerSet, target: target, limit: time.Until(h.deadline), power: int32(op)})
+	q.limit = time.Until(h.deadline)
+	out := h.s.ask(ctx, q)
 	if out.answered {
 		h.unlock(ctx, ref, held)
 	}

@@ -16,9 +16,12 @@ import (
 	"github.com/rackbus/rackbus/pkg/certs"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/firmware/artifact"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/switchtls"
 )
 
 // role of the service on the bus, on which its rights there depend.
@@ -93,12 +96,20 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 	if adm.Failpoints, err = failpoint.FromEnv(); err != nil {
 		return Options{}, nil, fmt.Errorf("%s: %w", failpoint.EnvVar, err)
 	}
+	policy, err := artifact.PolicyFromConfig(cfg)
+	if err != nil {
+		return Options{}, nil, err
+	}
 	opts := Options{
-		Sealer: sealer, Addr: cfg.GRPCAddr(), Plaintext: cfg.Plaintext(), FirmwareDir: cfg.Workflows.FirmwareDir,
-		Profiles:  slices.Collect(maps.Keys(cfg.Workflows.ExpectedInventoryProfiles)),
-		Admission: adm, BatchParallelism: cfg.API.BatchParallelism, MaxRequestBytes: cfg.API.MaxRequestBytes,
+		ArtifactPolicy: &policy,
+		Sealer:         sealer, Addr: cfg.GRPCAddr(), Plaintext: cfg.Plaintext(), FirmwareDir: cfg.Workflows.FirmwareDir,
+		Profiles:      slices.Collect(maps.Keys(cfg.Workflows.ExpectedInventoryProfiles)),
+		Validator:     len(cfg.Validation.Command) > 0,
+		SwitchTargets: node.TargetPolicy{AllowLoopback: cfg.Switches.AllowLoopbackTargets},
+		SwitchTLS:     switchtls.NewStore(cfg.SwitchTLS()),
+		Admission:     adm, BatchParallelism: cfg.API.BatchParallelism, MaxRequestBytes: cfg.API.MaxRequestBytes,
 		KeepaliveMinTime: cfg.API.KeepaliveMinTime, Reflection: cfg.API.Reflection, DrainTimeout: cfg.API.DrainTimeout,
-		Timing:     Timing{DeviceInfoLimitCompute: cfg.RedfishTiming().DeviceInfoLimitCompute},
+		Timing:     timingFrom(cfg),
 		Registerer: env.Registry, Readiness: env.Readiness, Logger: env.Log,
 	}
 	if opts.Plaintext {
@@ -113,6 +124,18 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 		return Options{}, nil, fmt.Errorf("gRPC listener: %w", err)
 	}
 	return opts, source, nil
+}
+
+// pushSlack is what a file for a switch may take beyond its upload: the greeting, the
+// login, and the look whether it arrived.
+const pushSlack = 5 * time.Minute
+
+func timingFrom(cfg *config.Config) Timing {
+	return Timing{
+		DeviceInfoLimitCompute: cfg.RedfishTiming().DeviceInfoLimitCompute,
+		PushLimit:              cfg.SwitchTiming().UploadTimeout + pushSlack,
+		AttestationLimit:       cfg.SwitchTiming().EvidenceTotal,
+	}
 }
 
 func admissionFrom(cfg *config.Config) (admission.Options, error) {

@@ -50,7 +50,7 @@ func TestRunFromConfiguration(t *testing.T) {
 	jobs, err := bus.Connect(bus.Options{URLs: []string{b.URL()}, Name: "jobs", Role: "jobs"})
 	require.NoError(t, err)
 	defer jobs.Close()
-	require.NoError(t, seal.WriteKeys(filepath.Join(dir, "keys"), node.Families()))
+	require.NoError(t, seal.WriteKeys(filepath.Join(dir, "keys"), node.KeyFamilies()))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := free.Addr().(*net.TCPAddr)

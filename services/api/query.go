@@ -31,6 +31,13 @@ type query struct {
 	limit time.Duration
 	// power is the operation of opPowerSet, by its published number.
 	power int32
+	// domain selects the TLS material towards a switch.
+	domain string
+	// fill adds what a switch operation needs; may be nil.
+	fill func(*rackbusv1.NodeRequest)
+	// early is how long before the limit the agent has to be done, so that its answer
+	// comes in time.
+	early time.Duration
 }
 
 // outcome of a query: a reply, or why there is none.
@@ -53,9 +60,13 @@ func (s *Server) ask(ctx context.Context, q query) outcome {
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	start := time.Now()
-	reply, err := s.opts.Conn.Request(ctx, typ.Family, q.op, &rackbusv1.NodeRequest{
-		V: 1, Target: q.target, Deadline: timestamppb.New(deadline), PowerOperation: q.power,
-	})
+	req := &rackbusv1.NodeRequest{
+		V: 1, Target: q.target, Deadline: timestamppb.New(deadline.Add(-q.early)), PowerOperation: q.power, Domain: q.domain,
+	}
+	if q.fill != nil {
+		q.fill(req)
+	}
+	reply, err := s.opts.Conn.Request(ctx, typ.Family, q.op, req)
 	out, result := judge(typ.Family, reply, err, time.Since(start))
 	s.metrics.queries.WithLabelValues(string(typ.Family), q.op, result).Inc()
 	if out.err != nil {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/telemetry"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -34,6 +35,7 @@ type Server struct {
 	admitter *admission.Admitter
 	view     *jobview.View
 	files    *firmwarefile.Dir
+	catalog  FirmwareCatalog
 	results  *resultCache
 	metrics  *metrics
 
@@ -56,6 +58,10 @@ func New(opts Options) (*Server, error) {
 	s := &Server{
 		opts: opts, log: opts.Logger, files: files, results: newResultCache(),
 		metrics: newMetrics(opts.Registerer), stopped: make(chan struct{}),
+		catalog: opts.Catalog,
+	}
+	if s.catalog == nil {
+		s.catalog = catalog.NewBus(opts.Conn, opts.Logger)
 	}
 	s.view = jobview.New(jobview.Options{
 		Conn: opts.Conn, Retry: opts.Timing.WatchRetry, Logger: opts.Logger, OnSize: s.metrics.viewJobs.Set,
@@ -89,8 +95,9 @@ func (s *Server) newGRPC() *grpc.Server {
 	}
 	g := grpc.NewServer(o...)
 	rackmanager.RegisterRackManagerServer(g, &rackManager{Server: s})
-	rackmanagerv2.RegisterRackManagerV2Server(g, rackManagerV2{})
+	rackmanagerv2.RegisterRackManagerV2Server(g, &rackManagerV2{Server: s})
 	rackbusv1.RegisterJobsServer(g, &jobsService{Server: s})
+	rackbusv1.RegisterFirmwareServer(g, &firmwareService{Server: s})
 	s.health = health.NewServer()
 	healthpb.RegisterHealthServer(g, s.health)
 	if s.opts.Reflection {
@@ -113,6 +120,7 @@ type rackManager struct {
 // rackManagerV2 is the second published service.
 type rackManagerV2 struct {
 	rackmanagerv2.UnimplementedRackManagerV2Server
+	*Server
 }
 
 // jobsService is rackbus.v1.Jobs.

@@ -24,6 +24,7 @@ const (
 	forFirmwareInventory
 	forDeviceInfo
 	forFirmwareUpdate
+	forValidation
 )
 
 // targetBuilder turns the nodes of one request into what agents get, with the
@@ -159,7 +160,7 @@ func checkCredentials(n *selected, p purpose, bmc, host *node.EndpointRequest) e
 	if kind == node.EndpointHost {
 		in = host
 	}
-	if in == nil && p != forPower && p != forFirmwareUpdate {
+	if in == nil && p != forPower && p != forFirmwareUpdate && p != forValidation {
 		return fmt.Errorf("missing %s endpoint", kind)
 	}
 	if p == forPower && n.typ.Family == node.FamilySwitch && (in == nil || strings.TrimSpace(in.Address) == "") {
@@ -169,7 +170,7 @@ func checkCredentials(n *selected, p purpose, bmc, host *node.EndpointRequest) e
 		return nil
 	}
 	switch p {
-	case forPower, forFirmwareUpdate:
+	case forPower, forFirmwareUpdate, forValidation:
 		return fmt.Errorf("Missing %s credentials for node %s", kind, n.ref.NodeID) //nolint:staticcheck // published text
 	default:
 		return fmt.Errorf("missing %s credentials", kind)

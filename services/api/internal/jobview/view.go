@@ -242,7 +242,7 @@ func (v *View) newest() bus.Revision {
 
 // brief cuts a record down to what the picture keeps.
 func brief(r job.Record) job.Record {
-	r.ResultJSON, r.Stages, r.Children, r.Holds = "", nil, nil, nil
+	r.ResultJSON, r.Stages, r.Children, r.Reserved = "", nil, nil, nil
 	r.Name, r.Description, r.Agent = cut(r.Name), cut(r.Description), cut(r.Agent)
 	if r.Failure != nil {
 		r.Failure = &job.Failure{
