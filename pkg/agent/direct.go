@@ -147,6 +147,8 @@ func (d *direct) frame(ctx context.Context) *frame {
 			if !ok {
 				return c, fmt.Errorf("%s endpoint of node %s: %w", kind, target.GetNodeId(), credentials.ErrNone)
 			}
+			// Whoever asks wipes it afterwards, and may ask again.
+			c.Password = c.Password.Clone()
 			return c, nil
 		},
 		secrets:  func(*rackbusv1.JobCommand, proto.Message) error { return credentials.ErrNone },

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -105,6 +106,13 @@ func (t *Task) Credentials(kind node.EndpointKind) (node.Credentials, error) {
 		return node.Credentials{}, Fail(job.FailureInvalidArgument, "credentials", err.Error(), err)
 	}
 	return c, nil
+}
+
+// HasCredentials reports whether an endpoint of the node has a login at all.
+func (t *Task) HasCredentials(kind node.EndpointKind) bool {
+	c, err := t.f.open(t.Target(), kind)
+	c.Password.Wipe()
+	return !errors.Is(err, credentials.ErrNone)
 }
 
 // Load reads the workflow's state that this or an earlier owner saved into v,

@@ -4,9 +4,7 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -222,21 +220,4 @@ func (c *Conn) WatchCatalog(ctx context.Context, r CatalogRange, each func(Catal
 			current()
 		}
 	}
-}
-
-// errNoCache says that a key is not that of an artifact.
-var errNoCache = errors.New("bus: not an artifact of the catalogue")
-
-// ArtifactOf returns the cache and number of an artifact's key.
-func ArtifactOf(k CatalogKey) (cache string, n int, err error) {
-	rest, ok := strings.CutPrefix(k.subject, subjFwArtifact)
-	token, number, found := strings.Cut(rest, ".")
-	if !ok || !found {
-		return "", 0, fmt.Errorf("%w: %s", errNoCache, k)
-	}
-	if _, err := fmt.Sscanf(number, "%d", &n); err != nil {
-		return "", 0, fmt.Errorf("%w: %s", errNoCache, k)
-	}
-	cache, err = DecodeToken(token)
-	return cache, n, err
 }

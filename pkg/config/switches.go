@@ -9,7 +9,7 @@ import (
 )
 
 func defaultSwitchTiming() SwitchTiming {
-	return SwitchTiming{
+	t := SwitchTiming{
 		RequestTimeout: 30 * time.Second,
 		ConnectTimeout: 10 * time.Second,
 		RevisionPoll:   time.Second,
@@ -29,6 +29,7 @@ func defaultSwitchTiming() SwitchTiming {
 		InstallTimeout:      20 * time.Minute,
 		InstallPoll:         20 * time.Second,
 		InstallLimit:        time.Hour,
+		InstallSettle:       10 * time.Minute,
 		InstallReadAttempts: 3,
 		InstallReadPause:    5 * time.Second,
 		RebootPoll:          30 * time.Second,
@@ -44,6 +45,7 @@ func defaultSwitchTiming() SwitchTiming {
 		CycleProbes:       45,
 		CycleProbeTimeout: 5 * time.Second,
 		CyclePoll:         15 * time.Second,
+		CycleSettle:       time.Minute,
 		BMCCyclePoll:      15 * time.Second,
 		BMCCycleLimit:     10 * time.Minute,
 		BMCCycleGrace:     30 * time.Second,
@@ -77,24 +79,29 @@ func defaultSwitchTiming() SwitchTiming {
 		EvidencePoll:          time.Second,
 		EvidenceLimit:         time.Minute,
 		EvidenceTotal:         15 * time.Minute,
-
-		ConvergeAttempts:         4,
-		ConvergeInterval:         30 * time.Second,
-		ControllerReadyAttempts:  7,
-		ControllerReadyInterval:  10 * time.Second,
-		ControllerPoll:           5 * time.Second,
-		ControllerLimit:          3 * time.Minute,
-		SoftResets:               2,
-		SoftResetPause:           2 * time.Second,
-		ControllerConnectTimeout: 30 * time.Second,
-		ControllerCallTimeout:    30 * time.Second,
-		PortProbeTimeout:         10 * time.Second,
-		FabricHelloAttempts:      7,
-		FabricHelloInterval:      10 * time.Second,
-		SDNResetPoll:             5 * time.Second,
-		SDNResetLimit:            2 * time.Minute,
-		SDNResetConfirmations:    3,
 	}
+	addFabricTiming(&t)
+	return t
+}
+
+// addFabricTiming sets the waits for the controller of the NVLink fabric.
+func addFabricTiming(t *SwitchTiming) {
+	t.ConvergeAttempts = 4
+	t.ConvergeInterval = 30 * time.Second
+	t.ControllerReadyAttempts = 7
+	t.ControllerReadyInterval = 10 * time.Second
+	t.ControllerPoll = 5 * time.Second
+	t.ControllerLimit = 3 * time.Minute
+	t.SoftResets = 2
+	t.SoftResetPause = 2 * time.Second
+	t.ControllerConnectTimeout = 30 * time.Second
+	t.ControllerCallTimeout = 30 * time.Second
+	t.PortProbeTimeout = 10 * time.Second
+	t.FabricHelloAttempts = 7
+	t.FabricHelloInterval = 10 * time.Second
+	t.SDNResetPoll = 5 * time.Second
+	t.SDNResetLimit = 2 * time.Minute
+	t.SDNResetConfirmations = 3
 }
 
 // SwitchTiming returns the waits of switches with the scale applied.

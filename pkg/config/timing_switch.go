@@ -43,6 +43,8 @@ type SwitchTiming struct {
 	InstallPoll time.Duration `koanf:"install_poll"`
 	// Limit for the installation of one firmware target, restarts included.
 	InstallLimit time.Duration `koanf:"install_limit"`
+	// How long an installation of which no answer came may take to show.
+	InstallSettle time.Duration `koanf:"install_settle"`
 	// Reads of an action before it counts as unreadable.
 	InstallReadAttempts int `koanf:"install_read_attempts"`
 	// Pause between two of these reads.
@@ -72,6 +74,8 @@ type SwitchTiming struct {
 	CycleProbeTimeout time.Duration `koanf:"cycle_probe_timeout" scale:"no"`
 	// Pause between two of these looks.
 	CyclePoll time.Duration `koanf:"cycle_poll"`
+	// How long a switch is watched for the power cycle of an activation whose answer was lost.
+	CycleSettle time.Duration `koanf:"cycle_settle"`
 	// Pause between two reads of the power state after a power cycle through the BMC.
 	BMCCyclePoll time.Duration `koanf:"bmc_cycle_poll"`
 	// Limit for the power to read On after it.

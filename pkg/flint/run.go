@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
 )
 
@@ -77,7 +78,7 @@ func (f *Flint) Begin(u redfishagent.InBandUpdate) (redfishagent.InBandRun, erro
 	if len(u.Images) == 0 {
 		return nil, agent.Fail(job.FailureInvalidArgument, phaseValidation, "no in-band images are given", nil)
 	}
-	if u.Task.Target().GetHost().GetCredentials() == nil {
+	if !u.Task.HasCredentials(node.EndpointHost) {
 		return nil, agent.Fail(job.FailureInvalidArgument, phaseValidation,
 			"in-band updates log in to the host operating system, and the node's host endpoint has no credentials", nil)
 	}

@@ -101,8 +101,8 @@ func (c *Client) PrepareStep(ctx context.Context, step Step, state *ActivationSt
 }
 
 // StepHappened tells, after a lost answer or a change of the worker, whether a
-// prepared step has restarted the manager. False means that nothing shows it,
-// not that it did not happen.
+// prepared step has restarted the manager. False of a manager that told its starts
+// means that there was none since; of any other, that nothing shows it.
 func (c *Client) StepHappened(ctx context.Context, step Step, state *ActivationState) (bool, error) {
 	if !step.Once() || state == nil || state.Manager == nil {
 		return false, invalid("inspect "+string(step), "the step was not prepared")

@@ -184,6 +184,31 @@ func TestPreparedStepCanBeInspected(t *testing.T) {
 	})
 }
 
+// Whoever takes over looks minutes later: the uptime of a BMC that was restarted has
+// grown beyond the former one by then, and the cycle must not be sent again.
+func TestRestartIsSeenHoweverLateAnUptimeIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newTray(t)
+		defer x.close()
+		c := x.client(gb200, defaults)
+		state := &redfish.ActivationState{}
+		x.on("GET "+managerURI, ok(`{"Id":"BMC_0","Oem":{"UptimeSeconds":240}}`))
+		require.NoError(t, c.PrepareStep(t.Context(), redfish.StepAuxCycle, state))
+		time.Sleep(10 * time.Minute)
+		x.on("GET "+managerURI, ok(`{"Id":"BMC_0","Oem":{"UptimeSeconds":840}}`))
+		happened, err := c.StepHappened(t.Context(), redfish.StepAuxCycle, state)
+		require.NoError(t, err)
+		require.False(t, happened, "it ran all the time")
+		x.on("GET "+managerURI, ok(`{"Id":"BMC_0","Oem":{"UptimeSeconds":500}}`))
+		happened, err = c.StepHappened(t.Context(), redfish.StepAuxCycle, state)
+		require.NoError(t, err)
+		require.True(t, happened, "it cannot have run since before")
+		x.on("GET "+managerURI, ok(`{"Id":"BMC_0"}`))
+		_, err = c.StepHappened(t.Context(), redfish.StepAuxCycle, state)
+		require.Equal(t, redfish.CodeUnavailable, redfish.CodeOf(err), "silence proves nothing")
+	})
+}
+
 func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
@@ -242,6 +267,8 @@ func TestShelfActivation(t *testing.T) {
 		{"restarted between two probes: uptime", []http.HandlerFunc{ok(`{"Oem":{"UptimeSeconds":500.5},` + resettable + `}`), ok(`{"Oem":{"UptimeSeconds":4}}`)},
 			[]http.HandlerFunc{ok(`{}`)}, reply(204, ""), redfish.RestartUptime, 15 * time.Second, ""},
 		{"tells nothing, answers steadily", []http.HandlerFunc{plain}, []http.HandlerFunc{ok(`{}`)}, reply(204, ""), redfish.RestartSteady, 180 * time.Second, ""},
+		{"tells its reset time, and it stays", []http.HandlerFunc{ok(`{"LastResetTime":"t0",` + resettable + `}`)},
+			[]http.HandlerFunc{ok(`{}`)}, reply(204, ""), "", 1785 * time.Second, redfish.CodeTimeout},
 		{"answer lost, outage", []http.HandlerFunc{plain}, []http.HandlerFunc{cut, cut, ok(`{}`)}, cut, redfish.RestartOutage, 15 * time.Second, ""},
 		{"answer lost, no outage", []http.HandlerFunc{plain}, []http.HandlerFunc{ok(`{}`)}, cut, "", 120 * time.Second, redfish.CodeTimeout},
 		{"does not come back", []http.HandlerFunc{plain}, []http.HandlerFunc{cut}, reply(204, ""), "", 1785 * time.Second, redfish.CodeTimeout},

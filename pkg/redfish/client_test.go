@@ -78,6 +78,7 @@ func TestStatusBecomesCode(t *testing.T) {
 		{reply(502, ""), redfish.CodeUnavailable},
 		{reply(503, ""), redfish.CodeUnavailable},
 		{refuse(503, "Base.1.8.SessionLimitExceeded", "no slot"), redfish.CodeUnavailable},
+		{refuse(400, "Base.1.8.SessionLimitExceeded", "no slot"), redfish.CodeUnavailable},
 		{ok("<html>busy</html>"), redfish.CodeInvalidResponse},
 		{ok(`{"PowerState":`), redfish.CodeInvalidResponse},
 		{ok(`[]`), redfish.CodeInvalidResponse},

@@ -20,6 +20,8 @@ type ManagerState struct {
 	// negative when the manager does not tell.
 	LastResetTime string  `json:"last_reset_time,omitempty"`
 	UptimeSeconds float64 `json:"uptime_seconds"`
+	// ReadAt is when these were read.
+	ReadAt time.Time `json:"read_at,omitzero"`
 	// Tasks are those the manager knew before the reset, kept only when it tells
 	// neither of the two above.
 	Tasks []string `json:"tasks,omitempty"`
@@ -121,7 +123,7 @@ func (c *Client) ResetManager(ctx context.Context, force bool) (ManagerState, er
 }
 
 func managerState(r *resource) ManagerState {
-	s := ManagerState{URI: r.path, LastResetTime: r.text("LastResetTime"), UptimeSeconds: -1}
+	s := ManagerState{URI: r.path, LastResetTime: r.text("LastResetTime"), UptimeSeconds: -1, ReadAt: time.Now().UTC()}
 	for _, d := range []document{r.document, r.object("Oem"), r.at("Oem", "OpenBmc"), r.at("Oem", "Nvidia")} {
 		if up, ok := d.number("UptimeSeconds"); ok {
 			s.UptimeSeconds = up
@@ -196,7 +198,7 @@ func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState
 			if before.Accepted && c.lostTasks(ctx, op, before) {
 				return RestartTasks, nil
 			}
-			if before.Accepted && time.Since(steady) >= c.timing.ManagerSteady {
+			if before.Accepted && before.tellsNothing() && time.Since(steady) >= c.timing.ManagerSteady {
 				return RestartSteady, nil
 			}
 		case hopeless(ctx, err):
@@ -214,7 +216,26 @@ func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState
 	}
 }
 
-// restarted compares the manager with its state before the reset.
+// uptimeSlack is how far an uptime may stay behind the clock without a restart in
+// between: the two readings may be those of two hosts.
+const uptimeSlack = 30 * time.Second
+
+// shorter reports whether the manager runs for a shorter time than it would without
+// a restart. Just to compare the two uptimes is not enough: looked at late enough,
+// the new one has grown beyond the old one.
+func (s ManagerState) shorter(now ManagerState) bool {
+	if now.UptimeSeconds < 0 || s.UptimeSeconds < 0 {
+		return false
+	}
+	least := s.UptimeSeconds
+	if !s.ReadAt.IsZero() {
+		least = max(least, s.UptimeSeconds+(now.ReadAt.Sub(s.ReadAt)-uptimeSlack).Seconds())
+	}
+	return now.UptimeSeconds < least
+}
+
+// restarted compares the manager with its state before the reset. One that does not
+// tell any more what it told before proves nothing: that is an error.
 func (c *Client) restarted(ctx context.Context, op string, before ManagerState) (RestartEvidence, bool, error) {
 	if before.URI == "" || before.tellsNothing() {
 		return "", false, nil
@@ -227,8 +248,12 @@ func (c *Client) restarted(ctx context.Context, op string, before ManagerState) 
 	if before.LastResetTime != "" && now.LastResetTime != "" && now.LastResetTime != before.LastResetTime {
 		return RestartResetTime, true, nil
 	}
-	if now.UptimeSeconds >= 0 && before.UptimeSeconds >= 0 && now.UptimeSeconds < before.UptimeSeconds {
+	if before.shorter(now) {
 		return RestartUptime, true, nil
+	}
+	tells := before.LastResetTime != "" && now.LastResetTime != "" || before.UptimeSeconds >= 0 && now.UptimeSeconds >= 0
+	if !tells {
+		return "", false, &Error{Op: op, Path: before.URI, Code: CodeUnavailable, reason: "the manager does not tell any more when it was started"}
 	}
 	return "", false, nil
 }

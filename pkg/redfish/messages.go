@@ -108,6 +108,9 @@ func (e *Error) describe(body []byte) {
 	e.Severity, e.Resolution = severityOf(chosen), chosen.Resolution
 	if e.Status == 400 || e.Status == 405 || e.Status == 422 {
 		switch {
+		case messageName(e.MessageID) == "SessionLimitExceeded":
+			// Others hold the sessions; it passes.
+			e.Code = CodeUnavailable
 		case stateMessage(e.MessageID):
 			e.Code = CodeFailedPrecondition
 		case argumentMessage(e.MessageID):

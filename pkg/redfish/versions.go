@@ -33,9 +33,13 @@ type ExpectedVersion struct {
 }
 
 // comparable reports whether there is a version to compare with.
-func (e ExpectedVersion) comparable() bool {
-	v := strings.TrimSpace(e.Version)
-	return e.Unverified == "" && v != "" && !strings.EqualFold(v, "N/A") && !strings.EqualFold(v, "unknown")
+func (e ExpectedVersion) comparable() bool { return e.Unverified == "" && KnownVersion(e.Version) }
+
+// KnownVersion reports whether a reading is a version. Components that are off or
+// start read as empty, "N/A" or "unknown".
+func KnownVersion(v string) bool {
+	v = strings.TrimSpace(v)
+	return v != "" && !strings.EqualFold(v, "N/A") && !strings.EqualFold(v, "unknown")
 }
 
 // ComponentVersion is the comparison of one entry.

@@ -100,7 +100,7 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 // anything new for the device.
 func (p *pkgStages) compare(ctx context.Context, content *packageContent) error {
 	s := p.state()
-	inventory, complete, err := p.u.readInventory(ctx)
+	inventory, complete, err := p.u.wholeInventory(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,6 +158,20 @@ func (u *update) inventory(ctx context.Context) ([]redfish.FirmwareItem, error) 
 	return items, err
 }
 
+// wholeInventory reads the installed firmware, again while members are missing: what
+// is not seen before an update is not verified behind it.
+func (u *update) wholeInventory(ctx context.Context) (items []redfish.FirmwareItem, complete bool, err error) {
+	for attempt := 1; ; attempt++ {
+		items, complete, err = u.readInventory(ctx)
+		if err != nil || complete || attempt >= checkAttempts {
+			return items, complete, err
+		}
+		if err := u.t.Sleep(ctx, u.d.opts.Timing.TaskPoll.Interval); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
 // readInventory also tells whether every member was read.
 func (u *update) readInventory(ctx context.Context) (items []redfish.FirmwareItem, complete bool, err error) {
 	err = u.d.seats.seated(ctx, func() error {
@@ -178,14 +192,24 @@ func versionsOf(inventory []redfish.FirmwareItem) map[string]string {
 	return out
 }
 
+// inventoryOf is an inventory of noted versions.
+func inventoryOf(versions map[string]string) []redfish.FirmwareItem {
+	out := make([]redfish.FirmwareItem, 0, len(versions))
+	for name, version := range versions {
+		out = append(out, redfish.FirmwareItem{Name: name, Version: version})
+	}
+	return out
+}
+
 // changed reports whether any entry reads another version than before, or with an
-// entry named, whether that one does.
+// entry named, whether that one does. Entries without a version, then or now, tell
+// nothing: so read components whose host is off.
 func changed(before map[string]string, inventory []redfish.FirmwareItem, entry string) bool {
 	for _, item := range inventory {
 		if entry != "" && !strings.EqualFold(item.Name, path.Base(entry)) {
 			continue
 		}
-		if version, known := before[item.Name]; known && version != item.Version {
+		if version := before[item.Name]; redfish.KnownVersion(version) && redfish.KnownVersion(item.Version) && version != item.Version {
 			return true
 		}
 	}

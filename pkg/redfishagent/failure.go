@@ -71,8 +71,12 @@ func codeOfDevice(code redfish.ErrorCode, fallback job.FailureCode) job.FailureC
 }
 
 // fail gives an error of a phase the form in which the record tells it. Reasons
-// to stop, and errors that have a form already, pass unchanged.
+// to stop, and errors that have a form already, pass unchanged. An unknown outcome
+// stays one: its form counts once the device shows that it never took the change.
 func fail(phase, label string, err error) error {
+	if unknown, is := err.(*agent.UnknownError); is { //nolint:errorlint // only a bare one is given a form
+		return agent.Unknown(fail(phase, label, unknown.Err))
+	}
 	if err == nil || passes(err) {
 		return err
 	}

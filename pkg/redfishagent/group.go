@@ -86,7 +86,7 @@ func (g *group) applied() bool {
 // with in-band devices, and a host endpoint to log in to.
 func (g *group) hostTells() bool {
 	t, ok := node.ByID(g.u.c.Profile().NodeType)
-	return ok && t.InBand && g.u.d.opts.InBand != nil && g.u.t.Target().GetHost().GetCredentials() != nil
+	return ok && t.InBand && g.u.d.opts.InBand != nil && g.u.t.HasCredentials(node.EndpointHost)
 }
 
 func (g *group) hostReady(ctx context.Context) error {

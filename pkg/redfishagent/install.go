@@ -31,6 +31,8 @@ func (p *pkgStages) install(ctx context.Context) error {
 	switch {
 	case s.Skipped != "":
 		return agent.Skip(s.Skipped)
+	case s.Done:
+		return nil
 	case s.Supplies != nil:
 		return p.installSupplies(ctx)
 	case s.Untracked:
@@ -82,23 +84,29 @@ func (p *pkgStages) finish(summary string) error {
 }
 
 // judge waits until the package's versions, or where it names none any change,
-// show in the inventory. told says why the versions have to decide.
+// show in the inventory. told says why the versions have to decide. Versions that
+// were there before the upload prove nothing while the device may still be writing:
+// they count when the time is over.
 func (p *pkgStages) judge(ctx context.Context, told string, limit time.Duration) error {
 	s := p.state()
 	end := time.Now().Add(limit)
+	had := redfish.CompareVersions(s.Expected, inventoryOf(s.VersionsBefore)).Status == redfish.VersionMatched
 	for {
+		over := !time.Now().Before(end)
 		inventory, err := p.u.inventory(ctx)
-		if err != nil && (!transient(err) || !time.Now().Before(end)) {
+		if err != nil && (!transient(err) || over) {
 			return fail(phasePoll, p.label, err)
 		}
 		report := redfish.CompareVersions(s.Expected, inventory)
 		unknown := report.Status == redfish.VersionUnverified
 		switch {
 		case err != nil:
-		case report.Status == redfish.VersionMatched, unknown && changed(s.VersionsBefore, inventory, p.item.LostTask):
+		case report.Status == redfish.VersionMatched && had && over:
+			return p.finish(told + "; the version of the package, which was installed before, still is")
+		case report.Status == redfish.VersionMatched && !had, unknown && changed(s.VersionsBefore, inventory, p.item.LostTask):
 			p.rescued(told, report)
 			return p.finish(told + "; the new version is installed")
-		case !time.Now().Before(end):
+		case over:
 			return p.taskLost(told, report)
 		}
 		p.u.t.Progress(0, "Waiting for the new version of target "+p.label)

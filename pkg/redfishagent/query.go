@@ -94,6 +94,11 @@ func deviceInfo(ctx context.Context, c *redfish.Client, _ *rackbusv1.NodeRequest
 
 // refuse turns an error into the reply that names it.
 func refuse(err error) *rackbusv1.NodeReply {
+	var inventory *redfish.InventoryError
+	if errors.As(err, &inventory) {
+		// Whatever became of the entries it names, the inventory is not whole.
+		return agent.Refuse(string(redfish.CodeUnavailable), err.Error(), "")
+	}
 	var device *redfish.Error
 	if errors.As(err, &device) && noConnection(err) {
 		return agent.Refuse(agent.CodeUnreachable, err.Error(), "")
@@ -103,10 +108,6 @@ func refuse(err error) *rackbusv1.NodeReply {
 	}
 	if errors.Is(err, credentials.ErrNone) || errors.Is(err, errNodeType) {
 		return agent.Refuse(agent.CodeInvalidArgument, err.Error(), "")
-	}
-	var inventory *redfish.InventoryError
-	if errors.As(err, &inventory) {
-		return agent.Refuse(string(redfish.CodeUnavailable), err.Error(), "")
 	}
 	return agent.Refuse(agent.CodeInternal, err.Error(), "")
 }

@@ -136,7 +136,7 @@ func (p *pkgStages) observeSupplies(ctx context.Context) (agent.Observation, err
 		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
 	}
 	begun := slices.ContainsFunc(units, func(u redfish.PowerUnit) bool {
-		return u.Progress > 0 || u.AtVersion(s.Supplies.Version) || u.Version != s.VersionsBefore[u.ID]
+		return u.Progress > 0 || u.AtVersion(s.Supplies.Version) || changed(s.VersionsBefore, []redfish.FirmwareItem{{Name: u.ID, Version: u.Version}}, "")
 	})
 	switch {
 	case !task.IsZero(), begun:
@@ -163,18 +163,51 @@ func (p *pkgStages) installSupplies(ctx context.Context) error {
 			return fail(phasePoll, p.label, err)
 		}
 		if result.Outcome == redfish.TaskEndedBadly || result.Outcome == redfish.TaskLimitPassed {
+			if err := p.awaitRest(ctx); err != nil {
+				return fail(phasePoll, p.label, err)
+			}
 			return p.goSerial(fmt.Sprintf("the update of all power supplies ended badly: %v", result.Err))
 		}
 		told = result.Task.Text
 	}
 	bad, err := p.validate(ctx)
-	if err != nil && len(bad) == 0 {
+	switch at := slices.IndexFunc(bad, writing); {
+	case err != nil && len(bad) == 0:
 		return fail(phasePoll, p.label, err)
-	}
-	if err != nil {
+	case at >= 0:
+		return fail(phasePoll, p.label, &unitError{bad[at].ID, reasonUnitTimeout, err})
+	case err != nil:
 		return p.goSerial(fmt.Sprintf("not every power supply took the image: %s", unitNames(bad)))
 	}
 	return p.finish(told)
+}
+
+// writing reports a unit that is in the middle of an update. Another image now would
+// do harm.
+func writing(u redfish.PowerUnit) bool { return u.Progress > 0 && u.Progress < 100 }
+
+// awaitRest waits until no unit is in the middle of an update: a shelf's task may end
+// before its units do.
+func (p *pkgStages) awaitRest(ctx context.Context) error {
+	end := p.u.d.opts.Timing.untracked()
+	for {
+		units, err := p.u.c.PowerUnits(ctx)
+		at := slices.IndexFunc(units, writing)
+		switch {
+		case err != nil && !transient(err):
+			return err
+		case err == nil && at < 0:
+			return nil
+		case end() && err != nil:
+			return err
+		case end():
+			return &unitError{units[at].ID, reasonUnitTimeout, errors.New("it is still being updated, and gets no other image meanwhile")}
+		}
+		p.u.t.Progress(0, "Waiting until no power supply is being updated for target "+p.label)
+		if err := p.u.t.Sleep(ctx, p.u.d.opts.Timing.TaskPoll.Interval); err != nil {
+			return err
+		}
+	}
 }
 
 // validate waits until every unit is done. While one is at work, and no task says

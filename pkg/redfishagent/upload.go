@@ -89,6 +89,8 @@ func (p *pkgStages) upload(ctx context.Context) error {
 			return fail(phaseUpdate, p.label, err)
 		}
 		s.Untracked = s.Task.IsZero()
+	case nothingToDo(err) && p.staged():
+		s.Done, s.Summary = true, "the device has the image already, and it is not in force: "+err.Error()
 	case nothingToDo(err):
 		s.Skipped = "the device has this version already: " + err.Error()
 		if err := p.save(); err != nil {
@@ -185,6 +187,13 @@ func nothingToDo(err error) bool {
 	var device *redfish.Error
 	return errors.As(err, &device) && device.Status >= 400 && device.Status < 500 &&
 		strings.HasSuffix(device.MessageID, "AlreadyExists")
+}
+
+// staged reports whether the device shows another version than the package's. An image
+// that it has all the same waits for its activation.
+func (p *pkgStages) staged() bool {
+	s := p.state()
+	return redfish.CompareVersions(s.Expected, inventoryOf(s.VersionsBefore)).Status == redfish.VersionMismatch
 }
 
 // adopt waits for the task of an upload that the device has accepted without

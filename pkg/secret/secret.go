@@ -3,7 +3,10 @@
 // Package secret holds credentials in memory without letting them be printed.
 package secret
 
-import "log/slog"
+import (
+	"bytes"
+	"log/slog"
+)
 
 // mask is what every printing path shows in place of the value.
 const mask = "[redacted]"
@@ -27,6 +30,9 @@ func (v Value) Bytes() []byte { return v.b }
 
 // Empty reports whether there is no secret.
 func (v Value) Empty() bool { return len(v.b) == 0 }
+
+// Clone returns a Value with bytes of its own, for who wipes what it was given.
+func (v Value) Clone() Value { return Value{b: bytes.Clone(v.b)} }
 
 // Wipe overwrites the secret. Copies of the Value share the bytes and are wiped too.
 func (v Value) Wipe() { clear(v.b) }

@@ -29,6 +29,9 @@ const (
 	uploadChunk = 32 << 10
 	// defaultMode of uploaded files.
 	defaultMode fs.FileMode = 0o644
+	// othersMode are the rights of all but the owner, ownerWrites is his to write.
+	othersMode  fs.FileMode = 0o077
+	ownerWrites fs.FileMode = 0o200
 	// stallLooks is how often per stall limit the progress is looked at.
 	stallLooks = 10
 )
@@ -123,6 +126,12 @@ func (c *Client) send(ctx context.Context, k *call, r *uploadReader, offset int6
 			return err
 		}
 		defer func() { _ = out.Close() }()
+		if mode := cmp.Or(u.Mode, defaultMode); mode.Perm()&othersMode == 0 {
+			// Nobody else may read it while it is being written either.
+			if err := out.Chmod(mode | ownerWrites); err != nil {
+				return err
+			}
+		}
 		if _, err := out.ReadFrom(r); err != nil {
 			return err
 		}

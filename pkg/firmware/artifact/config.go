@@ -11,22 +11,30 @@ import (
 	"github.com/rackbus/rackbus/pkg/config"
 )
 
-// FromConfig returns the options of a Fetcher as configured. The API uses the
-// policy and the limits of them to refuse at once what a download would refuse.
-func FromConfig(c *config.Config, log *slog.Logger) (Options, error) {
+// PolicyFromConfig returns the policy as configured. The API refuses at once what a
+// download would refuse.
+func PolicyFromConfig(c *config.Config) (Policy, error) {
 	a := &c.Artifacts
 	addresses, err := c.ArtifactAddresses()
 	if err != nil {
-		return Options{}, fmt.Errorf("artifacts.addresses: %w", err)
+		return Policy{}, fmt.Errorf("artifacts.addresses: %w", err)
 	}
 	dirs := a.FileDirs
 	if len(dirs) == 0 {
 		dirs = []string{c.Workflows.FirmwareDir}
 	}
+	return Policy{Schemes: a.Schemes, Hosts: a.Hosts, Addresses: addresses, FollowToHTTPS: a.FollowToHTTPS, FileDirs: dirs}, nil
+}
+
+// FromConfig returns the options of a Fetcher as configured.
+func FromConfig(c *config.Config, log *slog.Logger) (Options, error) {
+	a := &c.Artifacts
+	policy, err := PolicyFromConfig(c)
+	if err != nil {
+		return Options{}, err
+	}
 	o := Options{
-		Policy: Policy{
-			Schemes: a.Schemes, Hosts: a.Hosts, Addresses: addresses, FollowToHTTPS: a.FollowToHTTPS, FileDirs: dirs,
-		},
+		Policy: policy,
 		Limits: Limits{
 			MaxFile: int64(a.MaxFileBytes), MaxFiles: a.MaxFiles, MaxTotal: int64(a.MaxTotalBytes), Concurrent: a.MaxConcurrent,
 		},

@@ -68,7 +68,7 @@ func Parse(locationType, location string) (Location, error) {
 }
 
 func (l *Location) parse(location, locationType string) error {
-	scheme, _, isURL := strings.Cut(location, "://")
+	isURL := strings.Contains(location, "://")
 	if !isURL {
 		if l.Transport != File {
 			return fmt.Errorf("%w: location type %q needs an HTTP URL, not a path", ErrLocation, locationType)
@@ -100,7 +100,7 @@ func (l *Location) parse(location, locationType string) error {
 		}
 		l.path = u.Path
 	default:
-		return fmt.Errorf("%w: scheme %q is not supported", ErrLocation, scheme)
+		return fmt.Errorf("%w: scheme %q is not supported", ErrLocation, u.Scheme)
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ type Options struct {
 	MaxBytes int64
 	// Pin is how long a file stays after it was asked for; default 10 min.
 	Pin time.Duration
-	// Silence is how long a download may not be heard of; default 75 min, more than
-	// a job may wait for a worker.
+	// Silence is how long the download of a cache may not be heard of; default 75 min,
+	// more than a job may wait for a worker.
 	Silence time.Duration
 	// Appear is how long an artifact may be missing from the catalogue, because the
 	// job that needs it was faster; default 30 s.

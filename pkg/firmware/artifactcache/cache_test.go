@@ -157,6 +157,30 @@ func TestWaitFollowsTheDownload(t *testing.T) {
 	require.Equal(t, "x.bin", filepath.Base(got.file.Path))
 }
 
+// A file may be in line behind others for longer than a download may be silent.
+func TestWaitInLine(t *testing.T) {
+	t.Parallel()
+	const silence = 150 * time.Millisecond
+	r := newRig(t, func(o *artifactcache.Options) { o.Silence = silence })
+	r.create("cache", "first.bin", "last.bin")
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		_, err := r.wait("cache", "last.bin")
+		done <- err
+	}()
+	for n := int64(1); time.Since(began) < 4*silence; n++ {
+		r.set("cache", "first.bin", func(a *catalog.Artifact) { a.BytesDone = n })
+		select {
+		case err := <-done:
+			require.Fail(t, "given up although the download goes on", "%v", err)
+		case <-time.After(silence / 5):
+		}
+	}
+	r.publish("cache", "last.bin", []byte("content"))
+	require.NoError(t, <-done)
+}
+
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *artifactcache.Options) { o.Silence, o.Appear = 50*time.Millisecond, 20*time.Millisecond })

@@ -25,6 +25,9 @@ type watch struct {
 	mu      sync.Mutex
 	records map[string]*catalog.Artifact
 	gone    map[string]bool
+	// heard is when a record of the cache changed last: a download that works on one
+	// file is alive for all that are still in line.
+	heard time.Time
 	// current says that every record which existed has been seen.
 	current bool
 	// changed is closed and replaced with every change.
@@ -34,6 +37,7 @@ type watch struct {
 // state is what a watch knows of one artifact.
 type state struct {
 	record  *catalog.Artifact
+	heard   time.Time
 	gone    bool
 	current bool
 	changed <-chan struct{}
@@ -42,7 +46,7 @@ type state struct {
 func (w *watch) state(path string) state {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return state{w.records[path], w.gone[path], w.current, w.changed}
+	return state{w.records[path], w.heard, w.gone[path], w.current, w.changed}
 }
 
 func (w *watch) change(do func()) {
@@ -93,6 +97,9 @@ func (c *Cache) run(ctx context.Context, cache string, w *watch) {
 					delete(w.records, path)
 				} else {
 					w.records[path] = change.Artifact
+					if at := change.GetUpdatedAt().AsTime(); at.After(w.heard) {
+						w.heard = at
+					}
 				}
 			})
 			return nil
@@ -141,8 +148,8 @@ func (c *Cache) await(ctx context.Context, ref *rackbusv1.ArtifactRef, progress 
 		case a.GetState() == rackbusv1.ArtifactState_ARTIFACT_STATE_FAILED:
 			return nil, fmt.Errorf("artifact %s of %s: %w: %s", ref.GetPath(), ref.GetCache(), ErrFailed, a.GetFailure())
 		default:
-			if at := a.GetUpdatedAt().AsTime(); !at.Equal(last) {
-				last, missing = at, false
+			if missing || !s.heard.Equal(last) {
+				last, missing = s.heard, false
 				limit.Reset(c.o.Silence)
 			}
 			if progress != nil {

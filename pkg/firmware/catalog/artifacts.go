@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -97,6 +98,26 @@ func (p pendingCaches) list() []PendingCache {
 		out = append(out, *c)
 	}
 	slices.SortFunc(out, func(a, b PendingCache) int { return cmp.Compare(a.Cache, b.Cache) })
+	return out
+}
+
+// idleCaches collects when the caches of inline applies have changed last.
+type idleCaches map[string]time.Time
+
+func (c idleCaches) add(a *Artifact) {
+	if at := a.GetUpdatedAt().AsTime(); a.GetEphemeral() && at.After(c[a.GetCache()]) {
+		c[a.GetCache()] = at
+	}
+}
+
+func (c idleCaches) list(idle time.Duration) []string {
+	var out []string
+	for cache, changed := range c {
+		if time.Since(changed) >= idle {
+			out = append(out, cache)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -181,6 +181,20 @@ func (s *Bus) PendingCaches(ctx context.Context) ([]PendingCache, error) {
 	return found.list(), err
 }
 
+// IdleCaches implements Artifacts.
+func (s *Bus) IdleCaches(ctx context.Context, idle time.Duration) ([]string, error) {
+	found := idleCaches{}
+	err := s.conn.CatalogEntries(ctx, bus.CatalogArtifacts, func(e bus.CatalogEntry) error {
+		a := &Artifact{}
+		if err := e.Decode(a); err != nil {
+			return err
+		}
+		found.add(a)
+		return nil
+	})
+	return found.list(idle), err
+}
+
 // DropCache implements Artifacts.
 func (s *Bus) DropCache(ctx context.Context, cache string) error {
 	stored, err := s.cache(ctx, cache)
@@ -238,6 +252,33 @@ func (s *Bus) RecordApply(ctx context.Context, a *Apply) error {
 	}
 	_, err = s.conn.CommitCatalog(ctx, bus.CatalogWrite{Key: key, Value: line, Expect: bus.Absent})
 	return err
+}
+
+// trimWrites is how many lines are removed in one step.
+const trimWrites = 500
+
+// TrimHistory implements History.
+func (s *Bus) TrimHistory(ctx context.Context, keep int) (int, error) {
+	var keys []bus.CatalogKey
+	err := s.conn.CatalogEntries(ctx, bus.CatalogHistory, func(e bus.CatalogEntry) error {
+		keys = append(keys, e.Key)
+		return nil
+	})
+	if err != nil || len(keys) <= keep {
+		return 0, err
+	}
+	slices.SortFunc(keys, func(a, b bus.CatalogKey) int { return cmp.Compare(a.String(), b.String()) })
+	old := keys[:len(keys)-keep]
+	for some := range slices.Chunk(old, trimWrites) {
+		writes := make([]bus.CatalogWrite, len(some))
+		for i, key := range some {
+			writes[i] = bus.CatalogWrite{Key: key, Blind: true}
+		}
+		if _, err := s.conn.CommitCatalog(ctx, writes...); err != nil {
+			return 0, err
+		}
+	}
+	return len(old), nil
 }
 
 // ListHistory implements History.

@@ -359,6 +359,19 @@ func (m *Memory) PendingCaches(context.Context) ([]PendingCache, error) {
 	return found.list(), nil
 }
 
+// IdleCaches implements Artifacts.
+func (m *Memory) IdleCaches(_ context.Context, idle time.Duration) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := idleCaches{}
+	for _, list := range m.caches {
+		for _, a := range list {
+			found.add(a.Artifact)
+		}
+	}
+	return found.list(idle), nil
+}
+
 // DropCache implements Artifacts.
 func (m *Memory) DropCache(_ context.Context, cache string) error {
 	m.mu.Lock()
@@ -400,29 +413,6 @@ func (m *Memory) ReadContent(_ context.Context, digest [sha256.Size]byte, w io.W
 	}
 	_, err := w.Write(data)
 	return err
-}
-
-// RecordApply implements History.
-func (m *Memory) RecordApply(_ context.Context, a *Apply) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a = proto.CloneOf(a)
-	a.V, a.AppliedAt = recordVersion, timestamppb.Now()
-	m.history = append(m.history, a)
-	return nil
-}
-
-// ListHistory implements History.
-func (m *Memory) ListHistory(_ context.Context, f HistoryFilter) ([]HistoryEntry, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []HistoryEntry
-	for _, a := range slices.Backward(m.history) {
-		if applied(a, f) {
-			out = append(out, HistoryEntry{proto.CloneOf(a), m.objects[a.GetObjectId()].GetAvailable()})
-		}
-	}
-	return out, nil
 }
 
 // CreatePlan implements Plans.

@@ -138,6 +138,9 @@ type Artifacts interface {
 	// PendingCaches returns the caches with artifacts that are neither available nor
 	// failed.
 	PendingCaches(ctx context.Context) ([]PendingCache, error)
+	// IdleCaches returns the caches of inline applies whose artifacts have not changed
+	// for some time.
+	IdleCaches(ctx context.Context, idle time.Duration) ([]string, error)
 	// DropCache removes the artifacts of an inline apply and frees their content.
 	// A cache that does not exist is fine.
 	DropCache(ctx context.Context, cache string) error
@@ -156,6 +159,8 @@ type Artifacts interface {
 type History interface {
 	// RecordApply appends a line and sets its time.
 	RecordApply(ctx context.Context, a *Apply) error
+	// TrimHistory removes the oldest lines beyond a number, and returns how many.
+	TrimHistory(ctx context.Context, keep int) (int, error)
 	// ListHistory returns the selected lines, newest first.
 	ListHistory(ctx context.Context, f HistoryFilter) ([]HistoryEntry, error)
 }

@@ -169,7 +169,7 @@ func TestFileNames(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"https://u:p@h/a.bin?token=x#y": "https://h/a.bin", "/srv/a.bin": "/srv/a.bin", "https://h/a b.bin": "https://h/a%20b.bin",
-		"https://u:p@h:bad port/a": "https://(unreadable)",
+		"https://u:p@h:bad port/a": "(unreadable URL)",
 	} {
 		require.Equal(t, want, Redact(in), in)
 	}

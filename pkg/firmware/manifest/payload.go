@@ -153,8 +153,7 @@ func Redact(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {
 		// What cannot be taken apart may carry a secret anywhere.
-		scheme, _, _ := strings.Cut(location, "://")
-		return scheme + "://(unreadable)"
+		return "(unreadable URL)"
 	}
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
 	return u.String()

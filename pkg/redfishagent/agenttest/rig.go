@@ -6,6 +6,7 @@ package agenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -90,8 +91,8 @@ func storeDir(t testing.TB) string {
 	return dir
 }
 
-// busTiming are leases short enough for tests of takeovers.
-func busTiming() bus.Timing {
+// BusTiming are leases short enough for tests of takeovers.
+func BusTiming() bus.Timing {
 	t := bus.DefaultTiming(1)
 	t.SessionTTL, t.SessionRenew, t.SessionMargin = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
 	t.AckWait, t.WorkInterval, t.NakBusy = time.Second, 300*time.Millisecond, 200*time.Millisecond
@@ -101,7 +102,7 @@ func busTiming() bus.Timing {
 func (r *Rig) connect(role string) *bus.Conn {
 	r.T.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: busTiming(), Logger: r.log,
+		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: BusTiming(), Logger: r.log,
 	})
 	require.NoError(r.T, err)
 	return c
@@ -152,6 +153,8 @@ type AgentOptions struct {
 	Images *redfishagent.ImageServer
 	// Handlers are further jobs of the agent.
 	Handlers map[job.Type]agent.Handler
+	// Logger is the rig's where nil.
+	Logger *slog.Logger
 }
 
 // Agent is a running agent with a connection of its own.
@@ -188,7 +191,7 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 		Conn: a.conn, Family: r.Family, Instance: "agent", Opener: opener,
 		Handlers: devices.Handlers(), Queries: devices.Queries(),
 		ProgressInterval: 20 * time.Millisecond, ParentPause: 20 * time.Millisecond,
-		DrainTimeout: o.DrainTimeout, CutTimeout: 5 * time.Second, Failpoints: o.Failpoints, Logger: r.log,
+		DrainTimeout: o.DrainTimeout, CutTimeout: 5 * time.Second, Failpoints: o.Failpoints, Logger: cmp.Or(o.Logger, r.log),
 	})
 	require.NoError(r.T, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.T.Context()))
@@ -280,7 +283,7 @@ func (r *Rig) Run(p process.Program, set ...string) (logs *bytes.Buffer, stop fu
 			"bus.urls=" + r.URL(), "keys.dir=" + r.KeyDir, "workflows.firmware_dir=" + r.FirmwareDir,
 			"metrics.port=0", "timing.scale=0.003", "logging.log_level=debug",
 			"ssh.known_hosts=" + filepath.Join(r.T.TempDir(), "known_hosts"),
-			"timing.bus.ack_wait=" + busTiming().AckWait.String(), "timing.bus.work_interval=" + busTiming().WorkInterval.String(),
+			"timing.bus.ack_wait=" + BusTiming().AckWait.String(), "timing.bus.work_interval=" + BusTiming().WorkInterval.String(),
 		}, set...),
 	})
 	require.NoError(r.T, err)

@@ -409,4 +409,20 @@ func history(t *testing.T, a, b catalog.Store) {
 	require.True(t, lines[1].FirmwareAvailable)
 	require.Equal(t, []string{"n1", "n2"}, lines[1].GetNodeIds())
 	require.Equal(t, "job", lines[1].GetJobId())
+
+	for i, want := range []int{2, 1, 0} {
+		keep := 2 - i
+		n, err := a.TrimHistory(ctx, keep)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		lines, err = b.ListHistory(ctx, catalog.HistoryFilter{})
+		require.NoError(t, err)
+		require.Len(t, lines, want)
+		if keep == 2 {
+			require.Equal(t, "two", lines[0].GetObjectId(), "the oldest goes")
+		}
+	}
+	n, err := a.TrimHistory(ctx, 1)
+	require.NoError(t, err)
+	require.Zero(t, n)
 }
