@@ -3,7 +3,10 @@
 package computeagent_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -92,6 +95,21 @@ func TestE6(t *testing.T) {
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 		require.GreaterOrEqual(t, j.At.Sub(began), 400*time.Millisecond, "success only once the version is there")
 		require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
+	})
+	t.Run("the version was there before", func(t *testing.T) {
+		const writes = 400 * time.Millisecond
+		b := newBench(t, func(o *sim.Options) { o.Timing.Task = writes })
+		b.Start(func(o *agenttest.AgentOptions) { o.Timing.UntrackedLimit = 2 * writes })
+		target := b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")
+		require.Equal(t, job.StateCompleted, b.run(activated(target)).State)
+		b.knobs(func(k *bmc.Knobs) { k.UploadAnswer = bmc.AnswerOKEmpty })
+		again := activated(target)
+		again.Force = true
+		began := time.Now()
+		j := b.run(again)
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, 2, b.posts(auxReset))
+		require.GreaterOrEqual(t, j.At.Sub(began), 2*writes, "the power is not cut while the device may still write")
 	})
 	t.Run("it never does", func(t *testing.T) {
 		b := newBench(t)
@@ -321,7 +339,8 @@ func TestE21(t *testing.T) {
 // The update service is not ready right after a restart.
 func TestE22(t *testing.T) {
 	b := newBench(t)
-	b.Start()
+	var log bytes.Buffer
+	running := b.Start(func(o *agenttest.AgentOptions) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	_, err := b.rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", "**/update-multipart"), Remaining: 3,
 		Action: faults.Action{Status: &faults.Status{Code: 503}},
@@ -336,6 +355,12 @@ func TestE22(t *testing.T) {
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.Len(t, b.uploads(), 1)
 	require.Equal(t, 1, b.posts(auxReset), "a service that is not ready yet is no reason for an AUX cycle")
+	running.Stop()
+	// The first of the four looks is the one that finds a hung BMC.
+	for attempt := range 3 {
+		require.Regexp(t, fmt.Sprintf(`update service not ready.* attempt=%d .*HTTP 503`, attempt+1), log.String())
+		require.Regexp(t, fmt.Sprintf(`stage to be tried again.* op=upload attempt=%d .*HTTP 503`, attempt+1), log.String())
+	}
 }
 
 // A release renames the entries of the inventory.

@@ -108,18 +108,34 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 
 // The device keeps refusing an image that it has.
 func TestDeviceSaysNothingToDo(t *testing.T) {
-	b := newBench(t)
-	b.Start()
-	_, err := b.rack.AddFault(faults.Rule{
-		Selector: faults.Request("POST", "**/update-multipart"),
-		Action: faults.Action{Status: &faults.Status{Code: 400, Body: []byte(
-			`{"error":{"@Message.ExtendedInfo":[{"MessageId":"Base.1.18.1.ResourceAlreadyExists","Message":"The image is installed."}]}}`)}},
+	t.Parallel()
+	refusing := func(t *testing.T) *bench {
+		b := newBench(t)
+		b.Start()
+		_, err := b.rack.AddFault(faults.Rule{
+			Selector: faults.Request("POST", "**/update-multipart"),
+			Action: faults.Action{Status: &faults.Status{Code: 400, Body: []byte(
+				`{"error":{"@Message.ExtendedInfo":[{"MessageId":"Base.1.18.1.ResourceAlreadyExists","Message":"The image is installed."}]}}`)}},
+		})
+		require.NoError(t, err)
+		return b
+	}
+	t.Run("nothing contradicts it", func(t *testing.T) {
+		b := refusing(t)
+		j := b.run(activated(b.raw("FW_BMC_0", "obmc_7.bin")))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, "already_up_to_date", decode(t, j.ResultJSON)["status"])
+		require.Zero(t, b.posts(auxReset))
 	})
-	require.NoError(t, err)
-	j := b.run(activated(b.raw("FW_BMC_0", "obmc_7.bin")))
-	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
-	require.Equal(t, "already_up_to_date", decode(t, j.ResultJSON)["status"])
-	require.Zero(t, b.posts(auxReset))
+	// An image that waits for its activation is not up to date: what is in force counts.
+	t.Run("the old version is in force", func(t *testing.T) {
+		b := refusing(t)
+		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureVersionMismatch, j.Failure.FailureCode, "%+v", j.Failure)
+		require.Equal(t, 1, b.posts(auxReset), "it was activated")
+		require.Equal(t, job.StageCompleted, j.Stage("install").Status)
+	})
 }
 
 // The host of a GB200 tray does not come on: one more AUX cycle, then the end.

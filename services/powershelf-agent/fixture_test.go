@@ -58,13 +58,17 @@ func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
 	rack, err := sim.Start(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rack.Close()) })
-	d := rack.Devices()[0]
-	b := &bench{Rig: agenttest.New(t, node.FamilyPowerShelf), t: t, rack: rack, shelf: d}
-	b.node = b.Target(agenttest.Device{
-		RackID: rack.ID(), NodeID: d.ID(), Type: d.NodeType(), IP: d.IP(), Port: d.Port(),
+	b := &bench{Rig: agenttest.New(t, node.FamilyPowerShelf), t: t, rack: rack, shelf: rack.Devices()[0]}
+	b.node = b.target(b.shelf)
+	return b
+}
+
+func (b *bench) target(d *sim.Device) *rackbusv1.NodeTarget {
+	b.t.Helper()
+	return b.Target(agenttest.Device{
+		RackID: b.rack.ID(), NodeID: d.ID(), Type: d.NodeType(), IP: d.IP(), Port: d.Port(),
 		User: d.Username(), Password: d.Password(),
 	})
-	return b
 }
 
 // of makes the shelf one of a node type.

@@ -13,6 +13,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/firmwarepackage"
@@ -123,6 +124,18 @@ func TestSuppliesAreRefusedTogether(t *testing.T) {
 			require.Len(t, b.requests("POST", "**/"+managerReset), 1)
 		})
 	}
+}
+
+// A task that takes too long is no reason to send another image to supplies that are
+// still being written.
+func TestSuppliesAtWorkGetNoOtherImage(t *testing.T) {
+	b := newBench(t, of(liteOn), func(o *sim.Options) { o.Timing.Task = 600 * time.Millisecond })
+	b.Start(func(o *agenttest.AgentOptions) { o.Timing.TaskPoll.Limit = 100 * time.Millisecond })
+	j := b.run(activated(b.supplyImage()))
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Empty(t, b.units(), "every supply had the image by the time it was at rest")
+	b.requireSupplies("0xf1 / 0xf1")
+	require.Equal(t, job.StageCompleted, j.Stage("repair").Status)
 }
 
 // Supplies that did not take the image together get it alone; the others are left

@@ -34,6 +34,7 @@ func packages() []string {
 		"github.com/rackbus/rackbus/services/jobs/cmd/rackbus-jobs",
 		"github.com/rackbus/rackbus/services/compute-agent/cmd/rackbus-compute-agent",
 		"github.com/rackbus/rackbus/services/powershelf-agent/cmd/rackbus-powershelf-agent",
+		"github.com/rackbus/rackbus/services/switch-agent/cmd/rackbus-switch-agent",
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 type Domain struct {
 	// Installed is what switches are given: their identity, and the authority of those who may connect.
 	Installed nvswitch.Material
+	// Earlier is what an earlier run has given them: another identity of the same authority.
+	Earlier nvswitch.Material
 	// Client is what Rackbus shows and trusts.
 	Client nvswitch.Material
 }
@@ -40,14 +42,15 @@ func newDomain() (*Domain, error) {
 		return nil, err
 	}
 	d := &Domain{}
-	d.Installed.CA, d.Client.CA = clients.pem, switches.pem
-	if d.Installed.Certificate, d.Installed.Key, err = switches.issue(SwitchName, x509.ExtKeyUsageServerAuth); err != nil {
-		return nil, err
+	for _, m := range []*nvswitch.Material{&d.Installed, &d.Earlier} {
+		m.CA = clients.pem
+		if m.Certificate, m.Key, err = switches.issue(SwitchName, x509.ExtKeyUsageServerAuth); err != nil {
+			return nil, err
+		}
 	}
-	if d.Client.Certificate, d.Client.Key, err = clients.issue("rackbus", x509.ExtKeyUsageClientAuth); err != nil {
-		return nil, err
-	}
-	return d, nil
+	d.Client.CA = switches.pem
+	d.Client.Certificate, d.Client.Key, err = clients.issue("rackbus", x509.ExtKeyUsageClientAuth)
+	return d, err
 }
 
 // write lays the material out as the configuration expects it.

@@ -31,25 +31,39 @@ For every compute tray and power shelf: what each operation does, and the tests 
 package. All of them drive simulated devices over real sockets; those in ` + "`test/e2e`" + ` drive the programs as they are deployed.
 Switch trays are not listed here.
 
-The table is checked by ` + "`go test ./test/hardware`" + `: every node type is there, no cell is empty, and every test exists.
-` + "`-args -hardware.update`" + ` writes it anew from ` + "`test/hardware/table_test.go`" + `, and ` + "`-timeout=0 -args -hardware.run`" + ` runs every
-test that it names. [adding-hardware.md](adding-hardware.md) tells how a type gets here.
+The tables are checked by ` + "`go test ./test/hardware`" + `: every node type is there, no cell is empty, and every test exists.
+` + "`-args -hardware.update`" + ` writes them anew from ` + "`table_test.go`" + ` and ` + "`faults_test.go`" + ` in ` + "`test/hardware`" + `, and
+` + "`-timeout=0 -args -hardware.run`" + ` runs every test that they name. The [faults](#faults) are at the end. [adding-hardware.md](adding-hardware.md) tells how a type gets here.
+`
+
+const faultsHead = `
+## Faults
+
+What devices of these types do wrong, what comes of it, and the tests that show it.
+
 `
 
 func document() string {
 	var b strings.Builder
 	b.WriteString(head)
 	for _, t := range hardware() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| Operation | Outcome | Tests |\n| --- | --- | --- |\n", t, named(t))
-		for _, r := range rows(t) {
-			tests := make([]string, len(r.tests))
-			for i, c := range r.tests {
-				tests[i] = fmt.Sprintf("%s `%s`", c.folder, c.name)
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", r.operation, r.outcome, strings.Join(tests, ", "))
-		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t, named(t))
+		table(&b, "Operation", rows(t))
 	}
+	b.WriteString(faultsHead)
+	table(&b, "Fault", faultRows())
 	return b.String()
+}
+
+func table(b *strings.Builder, first string, rows []row) {
+	fmt.Fprintf(b, "| %s | Outcome | Tests |\n| --- | --- | --- |\n", first)
+	for _, r := range rows {
+		tests := make([]string, len(r.tests))
+		for i, c := range r.tests {
+			tests[i] = fmt.Sprintf("%s `%s`", c.folder, c.name)
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", r.operation, r.outcome, strings.Join(tests, ", "))
+	}
 }
 
 // named tells how a request names a type.

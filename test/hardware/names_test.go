@@ -57,6 +57,9 @@ func (s suite) has(name string) error {
 		return fmt.Errorf("there is no function %s", parts[0])
 	}
 	for _, part := range parts[1:] {
+		if texts[part] {
+			continue
+		}
 		rest := part
 		for _, typ := range hardware() {
 			rest = strings.TrimPrefix(rest, typ.ID)
@@ -77,17 +80,19 @@ func (s suite) has(name string) error {
 	return nil
 }
 
-// all are the tests of the table by folder, each once.
+// all are the tests of the tables by folder, each once.
 func all() map[string]map[string]bool {
-	out := map[string]map[string]bool{}
+	listed := faultRows()
 	for _, typ := range hardware() {
-		for _, r := range rows(typ) {
-			for _, c := range r.tests {
-				if out[c.folder] == nil {
-					out[c.folder] = map[string]bool{}
-				}
-				out[c.folder][c.name] = true
+		listed = append(listed, rows(typ)...)
+	}
+	out := map[string]map[string]bool{}
+	for _, r := range listed {
+		for _, c := range r.tests {
+			if out[c.folder] == nil {
+				out[c.folder] = map[string]bool{}
 			}
+			out[c.folder][c.name] = true
 		}
 	}
 	return out

@@ -53,7 +53,7 @@ func rows(t node.Type) []row {
 		agent = shelves
 	}
 	inAgent := func(operation string) cited { return cited{agent, "TestHardware/" + t.ID + "/" + operation} }
-	out := []row{{"power read", "ON, OFF, or UNKNOWN with the reason", []cited{inAgent("power_get")}}}
+	out := []row{{"power read", "ON, OFF, or UNKNOWN", []cited{inAgent("power_get")}}}
 	for i, op := range operations() {
 		out = append(out, row{"power " + op.String(), powerOutcomes(t)[i], []cited{
 			inAgent("power_set_" + strings.ToLower(op.String())),

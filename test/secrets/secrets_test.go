@@ -6,22 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -29,6 +22,7 @@ import (
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/test/cluster"
+	"github.com/rackbus/rackbus/test/secrets"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,52 +34,26 @@ const (
 	marker = "compute-0001"
 )
 
-// tape keeps every answer that the API gives, headers and trailers included.
-type tape struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (r *tape) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	var header, trailer metadata.MD
-	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	fmt.Fprintln(&r.text, method, err, header, trailer)
-	if m, ok := reply.(proto.Message); ok {
-		// The message as text would escape what its fields hold.
-		raw, merr := proto.Marshal(m)
-		fmt.Fprintln(&r.text, string(raw), merr)
-	}
-	return err
-}
-
-func (r *tape) bytes() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return []byte(r.text.String())
-}
-
 // vault is a cluster with planted secrets.
 type vault struct {
 	*cluster.Cluster
 	*cluster.Client
 	t    *testing.T
 	rack *sim.Rack
-	tape *tape
-	trap *trap
+	tape *secrets.Tape
+	trap *secrets.Trap
 
 	right, wrong, renewed, token, bearer, key string
 }
 
 func TestNoSecretLeaks(t *testing.T) {
-	v := &vault{t: t, tape: &tape{}, trap: &trap{}}
-	v.right = v.trap.plant("password", user, `R1ght&p/ss+w=rd "planted"`)
-	v.wrong = v.trap.plant("wrong password", user, `Wr0ng&p/ss+w=rd "planted"`)
-	v.renewed = v.trap.plant("new password", user, `Ren3wed&p/ss+w=rd <planted>`)
-	v.token = v.trap.plant("session token", user, "t0ken-planted-0123456789abcdef")
-	v.bearer = v.trap.plant("bearer token", user, "b3arer-planted-0123456789abcdef")
-	v.key = v.trap.plant("idempotency key", user, "k3y-planted-0123456789abcdef")
+	v := &vault{t: t, tape: &secrets.Tape{}, trap: &secrets.Trap{}}
+	v.right = v.trap.Plant("password", user, `R1ght&p/ss+w=rd "planted"`)
+	v.wrong = v.trap.Plant("wrong password", user, `Wr0ng&p/ss+w=rd "planted"`)
+	v.renewed = v.trap.Plant("new password", user, `Ren3wed&p/ss+w=rd <planted>`)
+	v.token = v.trap.Plant("session token", user, "t0ken-planted-0123456789abcdef")
+	v.bearer = v.trap.Plant("bearer token", user, "b3arer-planted-0123456789abcdef")
+	v.key = v.trap.Plant("idempotency key", user, "k3y-planted-0123456789abcdef")
 	v.Cluster = cluster.Start(t, cluster.Options{
 		PlainStore: true, Settings: map[string]string{"logging.log_level": `"trace"`},
 		Racks: []sim.Options{{
@@ -94,7 +62,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		}},
 	})
 	v.rack = v.Racks[0]
-	v.Client = v.Cluster.Client(0, grpc.WithChainUnaryInterceptor(v.tape.unary))
+	v.Client = v.Cluster.Client(0, grpc.WithChainUnaryInterceptor(v.tape.Unary))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+v.bearer)
@@ -103,7 +71,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	v.updates(ctx)
 	v.jobs(ctx)
 	v.search(ctx)
-	require.Empty(t, v.trap.found)
+	require.Empty(t, v.trap.Found)
 }
 
 // set is some nodes with a password of the test's choice.
@@ -255,89 +223,19 @@ func (v *vault) jobs(ctx context.Context) {
 	}
 }
 
-// search looks into everything that outlives a call: store, logs, streams, answers, metrics.
+// search looks into everything that outlives a call.
 func (v *vault) search(ctx context.Context) {
-	places := map[string][]byte{"answers of the API": v.tape.bytes()}
-	for _, p := range v.All() {
-		places["log of "+p.Name] = []byte(p.Log().String())
-	}
-	metrics := 0
-	for _, p := range v.All() {
-		if p.Role == cluster.RoleBroker {
-			continue
-		}
-		text := v.get(ctx, v.MetricsURL(p))
-		metrics += len(text)
-		v.trap.look("metrics of "+p.Name, text)
-	}
-	require.NotZero(v.t, metrics)
-	streams, messages := v.streams(ctx)
-	places["streams"] = streams
-	places["store"] = v.store()
+	places, err := secrets.Places(ctx, v.Cluster)
+	require.NoError(v.t, err)
+	places["answers of the API"] = v.tape.Bytes()
+	size := 0
 	for place, content := range places {
-		v.trap.look(place, content)
+		require.NotEmpty(v.t, content, place)
+		v.trap.Look(place, content)
+		size += len(content)
 	}
 	for _, place := range []string{"answers of the API", "log of api-1", "log of jobs-1", "log of compute-agent-1", "streams", "store"} {
 		require.Contains(v.t, string(places[place]), marker, "nothing was found in %s", place)
 	}
-	v.t.Logf("%d forms of secrets looked for in %d bytes of store, %d messages, %d bytes of logs and answers, %d bytes of metrics: found %d",
-		len(v.trap.forms), len(places["store"]), messages, size(places)-len(places["store"])-len(streams), metrics, len(v.trap.found))
-}
-
-func size(places map[string][]byte) int {
-	n := 0
-	for _, content := range places {
-		n += len(content)
-	}
-	return n
-}
-
-func (v *vault) get(ctx context.Context, url string) []byte {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	require.NoError(v.t, err)
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(v.t, err)
-	defer res.Body.Close()
-	require.Equal(v.t, http.StatusOK, res.StatusCode)
-	text, err := io.ReadAll(res.Body)
-	require.NoError(v.t, err)
-	return text
-}
-
-// streams reads every message of every stream, with subject and headers.
-func (v *vault) streams(ctx context.Context) (content []byte, messages int) {
-	nc, err := v.Bus()
-	require.NoError(v.t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(v.t, err)
-	names := js.StreamNames(ctx)
-	for name := range names.Name() {
-		stored, err := cluster.ReadStream(ctx, nc, name, jetstream.DeliverAllPolicy)
-		require.NoError(v.t, err)
-		messages += len(stored)
-		for _, m := range stored {
-			content = fmt.Appendln(content, m.Subject, m.Header)
-			content = append(content, m.Data...)
-		}
-	}
-	require.NoError(v.t, names.Err())
-	return content, messages
-}
-
-// store reads the files of the broker, which hold deleted messages as well.
-func (v *vault) store() []byte {
-	var content []byte
-	for _, dir := range v.StoreDirs() {
-		require.NoError(v.t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			file, err := os.ReadFile(path)
-			content = append(content, file...)
-			return err
-		}))
-	}
-	return content
+	v.t.Logf("%d forms of secrets looked for in %d bytes at %d places: found %d", v.trap.Forms(), size, len(places), len(v.trap.Found))
 }

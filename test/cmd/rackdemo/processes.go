@@ -85,6 +85,7 @@ func command(ctx context.Context, bin, dir, name string, args ...string) (*proce
 type rack struct {
 	*process
 	nodes *rackmanager.NodeSet
+	ports switchPorts
 }
 
 // startRack runs racksim and reads the node set it prints.
@@ -93,9 +94,13 @@ func startRack(ctx context.Context, bin, dir string) (*rack, error) {
 	if err := os.WriteFile(faults, []byte(failingTask()), 0o600); err != nil {
 		return nil, err
 	}
-	p, _, err := command(ctx, bin, dir, "racksim",
+	ports, err := drawSwitchPorts()
+	if err != nil {
+		return nil, err
+	}
+	p, _, err := command(ctx, bin, dir, "racksim", append(ports.simulated(),
 		"--compute", fmt.Sprint(trays), "--powershelves", fmt.Sprint(shelves), "--rack", rackID,
-		"--listen", "127.0.0.1", "--task-duration", taskTime.String(), "--bmc-outage", "1s", "--faults", faults)
+		"--listen", "127.0.0.1", "--task-duration", taskTime.String(), "--bmc-outage", "1s", "--faults", faults)...)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +121,7 @@ func startRack(ctx context.Context, bin, dir string) (*rack, error) {
 		p.stop()
 		return nil, fmt.Errorf("racksim: node set: %w", err)
 	}
-	return &rack{process: p, nodes: nodes}, nil
+	return &rack{process: p, nodes: nodes, ports: ports}, nil
 }
 
 func readUntilReady(r io.Reader) (string, error) {
@@ -163,7 +168,7 @@ type server struct {
 
 // startServer runs Rackbus with the waits of its workflows scaled down: the
 // simulated hardware is a hundred times faster than the real one.
-func startServer(ctx context.Context, bin, dir string) (*server, error) {
+func startServer(ctx context.Context, bin, dir string, ports switchPorts) (*server, error) {
 	grpcAddr, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -173,17 +178,19 @@ func startServer(ctx context.Context, bin, dir string) (*server, error) {
 		return nil, err
 	}
 	firmware := filepath.Join(dir, "firmware")
-	if err := writePackage(firmware); err != nil {
+	if err := writeFirmware(firmware); err != nil {
 		return nil, err
 	}
-	p, log, err := command(ctx, bin, dir, "rackbus", "serve",
-		"--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr,
-		"--set", "workflows.firmware_dir="+firmware, "--set", "timing.scale=0.02",
-		"--set", "timing.redfish.task_poll_interval=25s")
+	p, log, err := command(ctx, bin, dir, "rackbus", append([]string{
+		"serve", "--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr,
+		"--set", "workflows.firmware_dir=" + firmware, "--set", "timing.scale=0.02",
+		"--set", "timing.redfish.task_poll_interval=25s",
+	}, ports.served()...)...)
 	if err != nil {
 		return nil, err
 	}
 	p.cmd.Stdout = log
+	p.cmd.Env = append(os.Environ(), "RACKBUS_ALLOW_INSECURE=1")
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start rackbus (run make build first): %w", err)
 	}

@@ -151,14 +151,14 @@ func (d *demo) updateTrays(ctx context.Context) error {
 			d.out.note("refused: %s: %s", r.GetNodeId(), r.GetErrorMessage())
 		}
 	}
-	return d.follow(ctx, job.TypeFirmware, d.parent, d.single)
+	return d.follow(ctx, job.TypeFirmwareUpdate, d.parent, d.single)
 }
 
 // installImage brings another build of NVOS to all switches, which reboot into it.
 func (d *demo) installImage(ctx context.Context) error {
 	var switches []*rackmanager.NodeInfo
 	for _, n := range d.nodes.GetNodes() {
-		if n.GetType() == rackmanager.NodeType_SWITCH_GB200_NVIDIA {
+		if isSwitch(n.GetType().String()) {
 			switches = append(switches, n)
 		}
 	}

@@ -4,10 +4,10 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,25 +15,32 @@ import (
 	"github.com/rackbus/rackbus/pkg/secret"
 )
 
-// envPassword may hold the password of a management controller.
-const envPassword = "RACKCTL_BMC_PASSWORD" //nolint:gosec // the name, not the password
+// Variables that may hold passwords.
+const (
+	envPassword     = "RACKCTL_BMC_PASSWORD"  //nolint:gosec // the name, not the password
+	envHostPassword = "RACKCTL_HOST_PASSWORD" //nolint:gosec // the name, not the password
+)
 
 // maxPassword bounds a password file, in bytes.
 const maxPassword = 4096
 
-// loginFlags are the flags by which a command logs in to a device.
+// loginFlags are the flags by which a command logs in to one side of a device.
 type loginFlags struct {
 	user string
 	file string
+	// prefix is that of the flags, env the variable that may hold the password.
+	prefix, env string
 }
 
-func (l *loginFlags) add(cmd *cobra.Command) {
+// add defines the flags. The prefix of their names is empty, or ends with a dash.
+func (l *loginFlags) add(cmd *cobra.Command, prefix, env, of string) {
+	l.prefix, l.env = prefix, env
 	flags := cmd.Flags()
-	flags.StringVar(&l.user, "user", "root", "`USER` of the management controller")
-	flags.StringVar(&l.file, "password-file", "", "`FILE` with the password in its first line; - is standard input")
+	flags.StringVar(&l.user, prefix+"user", "root", "`USER` of "+of)
+	flags.StringVar(&l.file, prefix+"password-file", "", "`FILE` with the password of "+of+" in its first line; - is standard input")
 	// Known only to be refused with a hint.
-	flags.String("password", "", "")
-	if err := flags.MarkHidden("password"); err != nil {
+	flags.String(prefix+"password", "", "")
+	if err := flags.MarkHidden(prefix + "password"); err != nil {
 		panic(err) // it was defined one line before
 	}
 }
@@ -41,9 +48,9 @@ func (l *loginFlags) add(cmd *cobra.Command) {
 // read gets the password from where it is least seen.
 func (l *loginFlags) read(env *Env, cmd *cobra.Command) (node.Credentials, error) {
 	none := node.Credentials{}
-	if cmd.Flags().Changed("password") {
+	if cmd.Flags().Changed(l.prefix + "password") {
 		return none, usagef("a password on the command line can be read by everybody on this machine; "+
-			"use --password-file, the environment variable %s or the prompt, and change the one you gave", envPassword)
+			"use --%spassword-file, the environment variable %s or the prompt, and change the one you gave", l.prefix, l.env)
 	}
 	password, err := l.password(env)
 	if err != nil {
@@ -58,38 +65,38 @@ func (l *loginFlags) read(env *Env, cmd *cobra.Command) (node.Credentials, error
 func (l *loginFlags) password(env *Env) ([]byte, error) {
 	switch {
 	case l.file == "-":
-		return firstLine(env.Stdin)
+		return l.firstLine(env.Stdin)
 	case l.file != "":
 		f, err := os.Open(l.file)
 		if err != nil {
-			return nil, usagef("--password-file: %w", err)
+			return nil, usagef("--%spassword-file: %w", l.prefix, err)
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
 			fmt.Fprintf(env.Stderr, "rackctl: others can read %s, its mode is %#o\n", l.file, info.Mode().Perm())
 		}
-		return firstLine(f)
+		return l.firstLine(f)
 	}
-	if p := env.Getenv(envPassword); p != "" {
+	if p := env.Getenv(l.env); p != "" {
 		return []byte(p), nil
 	}
 	if env.Ask == nil {
-		return nil, usagef("no password: give --password-file or set %s", envPassword)
+		return nil, usagef("no password: give --%spassword-file or set %s", l.prefix, l.env)
 	}
-	p, err := env.Ask(fmt.Sprintf("Password of %s: ", l.user))
+	p, err := env.Ask(fmt.Sprintf("Password of %s: ", strings.TrimSpace(strings.TrimSuffix(l.prefix, "-")+" "+l.user)))
 	if err != nil {
 		return nil, usagef("password not read: %w", err)
 	}
 	return p, nil
 }
 
-func firstLine(r io.Reader) ([]byte, error) {
+func (l *loginFlags) firstLine(r io.Reader) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxPassword+1))
 	if err != nil {
-		return nil, usagef("--password-file: %w", err)
+		return nil, usagef("--%spassword-file: %w", l.prefix, err)
 	}
 	if len(raw) > maxPassword {
-		return nil, &exitError{ExitUsage, errors.New("--password-file: that is no password, it is too long")}
+		return nil, &exitError{ExitUsage, fmt.Errorf("--%spassword-file: that is no password, it is too long", l.prefix)}
 	}
 	line, _, _ := bytes.Cut(raw, []byte("\n"))
 	return bytes.TrimSuffix(line, []byte("\r")), nil

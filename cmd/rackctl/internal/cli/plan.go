@@ -46,15 +46,28 @@ func (f *updateFlags) plan(ctx context.Context, args []string) (*plan, error) {
 	if !known || !slices.Contains(directTypes(), t.ID) {
 		return nil, usagef("unknown node type %q; there are %s", f.nodeType, strings.Join(directTypes(), ", "))
 	}
-	host, port, err := splitHost(f.bmc)
+	bmc, err := endpoint("--bmc", f.bmc, node.PortHTTPS)
 	if err != nil {
 		return nil, err
+	}
+	bmc.HostName = f.tlsName
+	var host *rackbusv1.DeviceEndpoint
+	if f.host != "" {
+		if !t.InBand {
+			return nil, usagef("--host: network devices of %s are not flashed from its operating system", t.ID)
+		}
+		if f.login.file == "-" && f.hostLogin.file == "-" {
+			return nil, usagef("--password-file and --host-password-file cannot both be standard input")
+		}
+		if host, err = endpoint("--host", f.host, portSSH); err != nil {
+			return nil, err
+		}
 	}
 	dir, names, err := locate(args)
 	if err != nil {
 		return nil, err
 	}
-	update := &rackbusv1.FirmwareUpdate{Activate: !f.noActivate, Force: f.force}
+	update := &rackbusv1.FirmwareUpdate{Activate: !f.noActivate, Force: f.force, Mixed: f.host != ""}
 	for i, name := range names {
 		target := &rackbusv1.FirmwareUpdateTarget{File: filepath.ToSlash(name)}
 		if len(f.components) > 0 {
@@ -69,30 +82,33 @@ func (f *updateFlags) plan(ctx context.Context, args []string) (*plan, error) {
 		Type: string(job.TypeFirmwareUpdate), Family: string(t.Family),
 		Target: &rackbusv1.NodeTarget{
 			RackId: directRack, NodeId: f.bmc, NodeType: t.ID,
-			Bmc: &rackbusv1.DeviceEndpoint{Address: host, Port: uint32(port), HostName: f.tlsName},
+			Bmc: bmc, Host: host,
 		},
 		Operation: &rackbusv1.JobCommand_FirmwareUpdate{FirmwareUpdate: update},
 	}}, nil
 }
 
-// splitHost takes HOST, HOST:PORT and [IPv6]:PORT.
-func splitHost(text string) (host string, port uint16, err error) {
-	host, port = strings.Trim(text, "[]"), node.PortHTTPS
+// portSSH is where operating systems take logins.
+const portSSH = 22
+
+// endpoint reads the address that a flag gives: HOST, HOST:PORT or [IPv6]:PORT.
+func endpoint(flag, text string, port uint16) (*rackbusv1.DeviceEndpoint, error) {
+	host := strings.Trim(text, "[]")
 	if strings.Count(text, ":") > 1 && !strings.HasPrefix(text, "[") {
-		return host, port, nil // an IPv6 address by itself
+		return &rackbusv1.DeviceEndpoint{Address: host, Port: uint32(port)}, nil // an IPv6 address by itself
 	}
 	h, p, err := net.SplitHostPort(text)
 	if err != nil {
 		if strings.Contains(host, ":") && net.ParseIP(host) == nil || strings.ContainsAny(host, "/@ ") {
-			return "", 0, usagef("--bmc %q is not HOST or HOST:PORT", text)
+			return nil, usagef("%s %q is not HOST or HOST:PORT", flag, text)
 		}
-		return host, port, nil
+		return &rackbusv1.DeviceEndpoint{Address: host, Port: uint32(port)}, nil
 	}
 	n, err := strconv.ParseUint(p, 10, 16)
 	if err != nil || n == 0 || h == "" {
-		return "", 0, usagef("--bmc %q is not HOST or HOST:PORT", text)
+		return nil, usagef("%s %q is not HOST or HOST:PORT", flag, text)
 	}
-	return h, uint16(n), nil
+	return &rackbusv1.DeviceEndpoint{Address: h, Port: uint32(n)}, nil
 }
 
 // locate finds the folder that holds all files, and their names in it. Symbolic

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/flint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/redfish"
@@ -30,11 +31,14 @@ type updateFlags struct {
 	force      bool
 	noActivate bool
 	login      loginFlags
-	ca         string
-	tlsName    string
-	state      string
-	verbose    bool
-	out        *output
+	// host is the operating system from which network devices are flashed.
+	host      string
+	hostLogin loginFlags
+	ca        string
+	tlsName   string
+	state     string
+	verbose   bool
+	out       *output
 }
 
 func newUpdate(env *Env) *cobra.Command {
@@ -49,7 +53,9 @@ activated once. Nobody else is kept off the device meanwhile: make sure that no
 job of Rackbus works on it.
 
 The password comes from --password-file, the environment variable
-` + envPassword + ` or a prompt, never from the command line.
+` + envPassword + ` or a prompt, never from the command line. That of the
+operating system, which is needed for network devices only, comes from
+--host-password-file, ` + envHostPassword + ` or a prompt.
 
 An interrupt (Ctrl-C) asks the update to stop at the next point at which the
 device can be left; a second one cuts it, and what the device does then is
@@ -61,6 +67,8 @@ was stopped, the reason is on standard error; 2 usage, nothing was begun; 3 the
 outcome is unknown: look at the device.`,
 		Example: `  rackctl firmware update --direct nvfw_GB200-P4975_0004.fwpkg \
       --bmc 10.0.0.7 --type compute_gb200_nvidia --user admin --state tray7.json
+  rackctl firmware update --direct cx7.signed.reduced.bin --component CX7 \
+      --bmc 10.0.0.7 --type compute_gb200_nvidia --host 10.0.1.7 --host-user admin
   rackctl firmware update --direct bmc.bin cpld.bin --component FW_BMC_0 --component FW_CPLD_0 \
       --bmc [fd00::7]:443 --type compute_gb200_nvidia --no-activate -o json`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: files,
@@ -76,7 +84,9 @@ outcome is unknown: look at the device.`,
 	flags.StringVar(&f.tlsName, "tls-name", "", "`NAME` that the certificate has to be for, when it is not that of --bmc")
 	flags.StringVar(&f.state, "state", "", "`FILE` that keeps how far the update is, so that it can be taken up again")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every step to standard error")
-	f.login.add(cmd)
+	flags.StringVar(&f.host, "host", "", "`HOST[:PORT]` of the tray's operating system, from which network devices (CX7, CX8, BF3_NIC) are flashed over SSH; its key is kept in ~/.ssh/known_hosts")
+	f.login.add(cmd, "", envPassword, "the management controller")
+	f.hostLogin.add(cmd, "host-", envHostPassword, "the operating system")
 	f.out = addOutput(cmd, formText, formJSON)
 	complete(cmd, "type", directTypes())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), env, cmd, args) }
@@ -113,13 +123,24 @@ func (f *updateFlags) run(ctx context.Context, env *Env, cmd *cobra.Command, arg
 		return err
 	}
 	defer login.Password.Wipe()
+	logins := map[node.EndpointKind]node.Credentials{node.EndpointBMC: login}
+	if f.host != "" {
+		host, err := f.hostLogin.read(env, cmd)
+		if err != nil {
+			return err
+		}
+		defer host.Password.Wipe()
+		logins[node.EndpointHost] = host
+	}
 	progress := newProgress(env)
 	logger := slog.New(slog.DiscardHandler)
 	if f.verbose {
 		logger = telemetry.NewLogger(telemetry.LogOptions{Output: progress})
 	}
-	opts := redfishagent.FromConfig(config.Default(), p.family)
-	opts.Pool, opts.FirmwareDir, opts.MaxUploads = pool, p.dir, 1
+	opts, err := f.options(p, pool, logger)
+	if err != nil {
+		return err
+	}
 	if env.Devices != nil {
 		env.Devices(&opts)
 	}
@@ -129,11 +150,26 @@ func (f *updateFlags) run(ctx context.Context, env *Env, cmd *cobra.Command, arg
 	defer release()
 	end, err := agent.RunDirect(ctx, agent.DirectOptions{
 		Command: p.command, Handler: devices.Handlers()[job.TypeFirmwareUpdate], Instance: "rackctl",
-		Credentials: map[node.EndpointKind]node.Credentials{node.EndpointBMC: login},
-		StateFile:   f.state, Cancel: stop, Events: progress.event, Logger: logger,
+		Credentials: logins, StateFile: f.state, Cancel: stop, Events: progress.event, Logger: logger,
 	})
 	progress.done()
 	return f.conclude(env, end, err)
+}
+
+// options are how the device is driven.
+func (f *updateFlags) options(p *plan, pool *redfish.Pool, logger *slog.Logger) (redfishagent.Options, error) {
+	cfg := config.Default()
+	opts := redfishagent.FromConfig(cfg, p.family)
+	opts.Pool, opts.FirmwareDir, opts.MaxUploads = pool, p.dir, 1
+	if f.host == "" {
+		return opts, nil
+	}
+	inBand, err := flint.FromConfig(cfg, logger)
+	if err != nil {
+		return opts, usagef("--host: %w", err)
+	}
+	opts.InBand, err = flint.New(inBand)
+	return opts, err
 }
 
 // pool decides how certificates are judged.

@@ -106,6 +106,8 @@ type rig struct {
 	broken, held map[string]bool
 	cut          map[string]int
 	holding      chan struct{}
+	// asking is called before a file is given.
+	asking func(name string)
 }
 
 func body(name string) []byte { return bytes.Repeat([]byte(name+" "), 20_000) }
@@ -139,7 +141,11 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.asked = append(r.asked, fmt.Sprint(q.Method, " ", q.URL.RequestURI(), " ", q.Header.Get("X-JFrog-Art-Api"), " ", q.Header.Get("Range")))
 	broken, held, cut := r.broken[name], r.held[name], r.cut[name]
 	delete(r.cut, name)
+	asking := r.asking
 	r.mu.Unlock()
+	if asking != nil {
+		asking(name)
+	}
 	switch {
 	case broken:
 		w.WriteHeader(http.StatusNotFound)

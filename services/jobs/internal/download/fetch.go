@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -55,6 +56,7 @@ func (d *download) fetchAll(ctx context.Context) error {
 	r := &round{download: d, cancel: cancel, budget: artifact.NewBudget(limits.MaxTotal), count: len(list)}
 	var wg sync.WaitGroup
 	wg.Go(func() { r.watch(ctx) })
+	wg.Go(func() { r.beat(ctx, list) })
 	r.fetch(ctx, list, limits.Concurrent)
 	cause := context.Cause(ctx)
 	cancel(nil)
@@ -97,6 +99,22 @@ func (r *round) watch(ctx context.Context) {
 	} else if ctx.Err() == nil {
 		// Not needed to be right: the next change of a record notices too.
 		r.t.Logger().Warn("cache not watched", "cache", r.cache, "err", err)
+	}
+}
+
+// beat shows now and then that the download is alive, also while it waits for others
+// of this process: whoever hears nothing of it gives up.
+func (r *round) beat(ctx context.Context, list []*catalog.Artifact) {
+	tick := time.NewTicker(r.Heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			// Any record will do; a change that fails says nothing about an artifact.
+			_ = r.update(ctx, list[0], func(*catalog.Artifact) {})
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -237,6 +255,9 @@ func (r *round) bring(ctx context.Context, a *catalog.Artifact) error {
 		return &crashError{err}
 	}
 	available := func() error {
+		if err := r.ours(ctx); err != nil {
+			return err
+		}
 		return r.update(ctx, a, func(a *catalog.Artifact) {
 			a.State, a.Failure = rackbusv1.ArtifactState_ARTIFACT_STATE_AVAILABLE, ""
 			a.BytesDone, a.BytesTotal, a.Sha256 = res.Size, res.Size, res.SHA256[:]

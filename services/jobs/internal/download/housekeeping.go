@@ -27,6 +27,13 @@ const (
 	// orphanAge is how long a cache without a job may be unsettled. Its records are
 	// written some moments before its job is admitted.
 	orphanAge = 2 * time.Minute
+	// abandonedAge is how long nothing may have changed in the cache of an inline apply
+	// before it is removed. The last job that uses it removes it, far earlier; this is
+	// for those whose API process died before it could admit the jobs.
+	abandonedAge = 14 * 24 * time.Hour
+	// historyKept is how many lines the history of applies keeps: every one is read
+	// when it is asked for.
+	historyKept = 20_000
 )
 
 // rack is the rack of the nodes that downloads hold, one for each cache.
@@ -62,12 +69,35 @@ func (w *Workflow) tidy(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		w.o.Logger.Warn("leftovers of downloads not swept", "err", err)
 	}
+	w.dropAbandoned(ctx, abandonedAge)
 	content, err := w.o.Store.Collect(ctx, leftoverAge)
 	if err != nil && ctx.Err() == nil {
 		w.o.Logger.Warn("content without owner not freed", "err", err)
 	}
+	lines, err := w.o.Store.TrimHistory(ctx, historyKept)
+	if err != nil && ctx.Err() == nil {
+		w.o.Logger.Warn("history of applies not trimmed", "err", err)
+	}
+	if lines > 0 {
+		w.o.Logger.Info("history of applies trimmed", "lines", lines)
+	}
 	if files > 0 || content > 0 {
 		w.o.Logger.Info("leftovers of downloads removed", "files", files, "contents", content)
+	}
+}
+
+// dropAbandoned removes the caches of applies that nobody will remove any more.
+func (w *Workflow) dropAbandoned(ctx context.Context, age time.Duration) {
+	caches, err := w.o.Store.IdleCaches(ctx, age)
+	for _, cache := range caches {
+		derr := w.o.Store.DropCache(ctx, cache)
+		if derr == nil {
+			derr = artifact.RemoveCache(w.o.FirmwareDir, cache, true)
+		}
+		w.o.Logger.Warn("cache of an apply without jobs removed", "cache", cache, "err", derr)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.o.Logger.Warn("abandoned caches not looked up", "err", err)
 	}
 }
 

@@ -4,6 +4,7 @@ package download
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -97,4 +100,50 @@ func TestTidy(t *testing.T) {
 	require.NoError(t, os.Chtimes(file, old, old))
 	r.w.tidy(t.Context())
 	require.NoFileExists(t, file)
+}
+
+// Agents give a download up of which they hear nothing.
+func TestDownloadShowsThatItIsAlive(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Heartbeat = 5 * time.Millisecond })
+	r.held["a.bin"] = true
+	r.object(r.artifacts("a.bin"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.w.run(ctx, jobFor("object"))
+		done <- err
+	}()
+	await(t, r.holding)
+	enough, beats := errors.New("enough"), 0
+	err := r.store.WatchCache(t.Context(), "object", func(string, catalog.ArtifactChange) error {
+		if beats++; beats < 4 {
+			return nil
+		}
+		return enough
+	}, func() {})
+	require.ErrorIs(t, err, enough)
+	cancel(agent.ErrTerminated)
+	require.ErrorIs(t, await(t, done), agent.ErrTerminated)
+}
+
+// The API has listed the files of an apply, and died before it could admit its jobs.
+func TestAbandonedCachesAreRemoved(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	r.object(r.artifacts("a.bin"))
+	require.NoError(t, r.store.CreateCache(ctx, "apply-1", r.artifacts("b.bin")))
+	_, err := r.w.run(ctx, jobFor("apply-1"))
+	require.NoError(t, err)
+	dir := filepath.Join(r.dir, "firmware_objects_ephemeral", "apply-1")
+	require.DirExists(t, dir)
+	r.w.tidy(ctx)
+	require.DirExists(t, dir, "its jobs may still come")
+	r.w.dropAbandoned(ctx, 0)
+	require.NoDirExists(t, dir)
+	left, err := r.store.CacheArtifacts(ctx, "apply-1")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	left, err = r.store.CacheArtifacts(ctx, "object")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }

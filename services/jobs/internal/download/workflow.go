@@ -10,6 +10,9 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/firmware/artifact"
@@ -30,6 +33,8 @@ const (
 	storePause    = 5 * time.Second
 	// DefaultCloseLimit bounds the last writes of a job that was cut.
 	DefaultCloseLimit = 5 * time.Second
+	// DefaultHeartbeat is how often a download shows that it is alive.
+	DefaultHeartbeat = 5 * time.Minute
 )
 
 // Options configure the workflow. Store, Fetcher and FirmwareDir are required.
@@ -44,6 +49,9 @@ type Options struct {
 	// CloseLimit bounds the last writes of a job that was cut; default
 	// DefaultCloseLimit.
 	CloseLimit time.Duration
+	// Heartbeat is how often a download shows that it is alive; default
+	// DefaultHeartbeat.
+	Heartbeat time.Duration
 	// Jobs tells housekeeping which downloads have ended; nil keeps it from looking.
 	Jobs Jobs
 	// Logger receives what concerns no job; nil drops it.
@@ -57,6 +65,9 @@ type Workflow struct{ o Options }
 func New(o Options) *Workflow {
 	if o.CloseLimit <= 0 {
 		o.CloseLimit = DefaultCloseLimit
+	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = DefaultHeartbeat
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -104,6 +115,8 @@ type download struct {
 	locations map[string]string
 	// ephemeral says that the cache is that of an inline apply.
 	ephemeral bool
+	// created tells the stored object from a later one of the same id.
+	created *timestamppb.Timestamp
 }
 
 // open reads the secrets of the command.
@@ -151,13 +164,33 @@ func (d *download) load(ctx context.Context) ([]*catalog.Artifact, error) {
 	if err != nil {
 		return nil, d.storeError(ctx, err)
 	}
-	if len(list) > 0 {
+	switch {
+	case len(list) > 0:
 		d.ephemeral = list[0].GetEphemeral()
-		return list, nil
+	case d.ephemeral:
+		return nil, errDeleted
 	}
 	// An object may have no artifacts; a cache that was removed has no object either.
-	_, err = d.Store.Find(ctx, d.cache)
-	return nil, d.storeError(ctx, err)
+	return list, d.ours(ctx)
+}
+
+// ours makes sure that the stored object is still the one that the job began with: an
+// id can be used again as soon as its object is deleted, and must not get the files,
+// or the failure, of the former one.
+func (d *download) ours(ctx context.Context) error {
+	if d.ephemeral {
+		return nil // its id is never used again
+	}
+	o, err := d.Store.Find(ctx, d.cache)
+	switch {
+	case err != nil:
+		return d.storeError(ctx, err)
+	case d.created == nil:
+		d.created = o.GetCreatedAt()
+	case !proto.Equal(d.created, o.GetCreatedAt()):
+		return errDeleted
+	}
+	return nil
 }
 
 // storeError tells what an error of the catalogue means for the job: the cache was
@@ -240,6 +273,9 @@ func (d *download) removeFiles() error {
 
 // giveUp tells that the download has ended without all that it was to bring.
 func (d *download) giveUp(ctx context.Context, reason string) {
+	if errors.Is(d.ours(ctx), errDeleted) {
+		return
+	}
 	if err := giveUp(ctx, d.Store, d.cache, d.ephemeral, reason); err != nil {
 		d.t.Logger().Error("end of a download not noted in the catalogue", "cache", d.cache, "err", err)
 	}
