@@ -24,8 +24,14 @@ build: ## build all programs into bin/
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
 .PHONY: test
-test: ## run all tests with the race detector
+test: ## run all tests with the race detector, and every fuzz target for 5 s
 	scripts/test.sh -race
+	scripts/fuzz.sh 5s
+
+.PHONY: fuzz
+fuzz: TIME ?= 60s
+fuzz: ## run every fuzz target for a minute (TIME= for longer)
+	scripts/fuzz.sh $(TIME)
 
 .PHONY: check
 check: verify-fmt vet verify-lint verify-proto verify-workspace verify-tidy test ## run everything a change must pass

@@ -107,8 +107,7 @@ func (c *Client) StepHappened(ctx context.Context, step Step, state *ActivationS
 	if !step.Once() || state == nil || state.Manager == nil {
 		return false, invalid("inspect "+string(step), "the step was not prepared")
 	}
-	_, happened, err := c.restarted(ctx, "inspect "+string(step), *state.Manager)
-	return happened, err
+	return c.restartedSince(ctx, "inspect "+string(step), *state.Manager)
 }
 
 // ErrPowerState is wrapped when the host did not reach a power state in time.

@@ -217,43 +217,69 @@ func (c *Client) waitRestart(ctx context.Context, op string, before ManagerState
 }
 
 // uptimeSlack is how far an uptime may stay behind the clock without a restart in
-// between: the two readings may be those of two hosts.
-const uptimeSlack = 30 * time.Second
+// between: managers renew it once a minute, and the two readings may be those of two
+// hosts.
+const uptimeSlack = 90 * time.Second
 
-// shorter reports whether the manager runs for a shorter time than it would without
-// a restart. Just to compare the two uptimes is not enough: looked at late enough,
-// the new one has grown beyond the old one.
-func (s ManagerState) shorter(now ManagerState) bool {
-	if now.UptimeSeconds < 0 || s.UptimeSeconds < 0 {
+// interrupted reports, long after a state was read, whether the manager runs for a
+// shorter time than it would without a restart. Just to compare the two uptimes is not
+// enough: the new one may have grown beyond the old one by then.
+func (s ManagerState) interrupted(now ManagerState) bool {
+	if now.UptimeSeconds < 0 || s.UptimeSeconds < 0 || s.ReadAt.IsZero() {
 		return false
 	}
-	least := s.UptimeSeconds
-	if !s.ReadAt.IsZero() {
-		least = max(least, s.UptimeSeconds+(now.ReadAt.Sub(s.ReadAt)-uptimeSlack).Seconds())
-	}
-	return now.UptimeSeconds < least
+	return now.UptimeSeconds < s.UptimeSeconds+(now.ReadAt.Sub(s.ReadAt)-uptimeSlack).Seconds()
 }
 
-// restarted compares the manager with its state before the reset. One that does not
-// tell any more what it told before proves nothing: that is an error.
+// comparesWith reports whether both states tell of the manager's start in one and the
+// same way. An uptime that stands still tells nothing.
+func (s ManagerState) comparesWith(now ManagerState) bool {
+	if s.LastResetTime != "" && now.LastResetTime != "" {
+		return true
+	}
+	still := now.UptimeSeconds == s.UptimeSeconds && now.ReadAt.Sub(s.ReadAt) > uptimeSlack
+	return now.UptimeSeconds >= 0 && s.UptimeSeconds >= 0 && !still
+}
+
+// restarted compares the manager with its state before the reset, while it is watched.
 func (c *Client) restarted(ctx context.Context, op string, before ManagerState) (RestartEvidence, bool, error) {
 	if before.URI == "" || before.tellsNothing() {
 		return "", false, nil
 	}
+	evidence, ok, _, err := c.compareManager(ctx, op, before)
+	return evidence, ok, err
+}
+
+// restartedSince does so at any later time. A manager that does not tell any more what
+// it told before proves nothing: that is an error.
+func (c *Client) restartedSince(ctx context.Context, op string, before ManagerState) (bool, error) {
+	if before.URI == "" || before.tellsNothing() {
+		return false, nil
+	}
+	_, ok, now, err := c.compareManager(ctx, op, before)
+	switch {
+	case ok || err != nil:
+		return ok, err
+	case !before.comparesWith(now):
+		return false, &Error{Op: op, Path: before.URI, Code: CodeUnavailable, reason: "the manager does not tell any more when it was started"}
+	case before.LastResetTime != "" && now.LastResetTime != "":
+		return false, nil
+	default:
+		return before.interrupted(now), nil
+	}
+}
+
+func (c *Client) compareManager(ctx context.Context, op string, before ManagerState) (RestartEvidence, bool, ManagerState, error) {
 	r, err := c.getWithin(ctx, op, before.URI, c.timing.ManagerProbeTimeout)
 	if err != nil {
-		return "", false, err
+		return "", false, ManagerState{}, err
 	}
 	now := managerState(r)
-	if before.LastResetTime != "" && now.LastResetTime != "" && now.LastResetTime != before.LastResetTime {
-		return RestartResetTime, true, nil
+	switch {
+	case before.LastResetTime != "" && now.LastResetTime != "" && now.LastResetTime != before.LastResetTime:
+		return RestartResetTime, true, now, nil
+	case now.UptimeSeconds >= 0 && before.UptimeSeconds >= 0 && now.UptimeSeconds < before.UptimeSeconds:
+		return RestartUptime, true, now, nil
 	}
-	if before.shorter(now) {
-		return RestartUptime, true, nil
-	}
-	tells := before.LastResetTime != "" && now.LastResetTime != "" || before.UptimeSeconds >= 0 && now.UptimeSeconds >= 0
-	if !tells {
-		return "", false, &Error{Op: op, Path: before.URI, Code: CodeUnavailable, reason: "the manager does not tell any more when it was started"}
-	}
-	return "", false, nil
+	return "", false, now, nil
 }

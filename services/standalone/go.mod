@@ -10,6 +10,7 @@ require (
 	github.com/rackbus/rackbus/services/api v0.0.0
 	github.com/rackbus/rackbus/services/compute-agent v0.0.0
 	github.com/rackbus/rackbus/services/jobs v0.0.0
+	github.com/rackbus/rackbus/services/switch-agent v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
@@ -65,5 +66,7 @@ replace github.com/rackbus/rackbus/services/api => ../api
 replace github.com/rackbus/rackbus/services/jobs => ../jobs
 
 replace github.com/rackbus/rackbus/services/compute-agent => ../compute-agent
+
+replace github.com/rackbus/rackbus/services/switch-agent => ../switch-agent
 
 replace github.com/rackbus/rackbus/sim => ../../sim

@@ -26,6 +26,7 @@ import (
 	"github.com/rackbus/rackbus/services/api"
 	computeagent "github.com/rackbus/rackbus/services/compute-agent"
 	"github.com/rackbus/rackbus/services/jobs"
+	switchagent "github.com/rackbus/rackbus/services/switch-agent"
 )
 
 // Flags are the flags of `rackbus serve`.
@@ -102,6 +103,7 @@ func Run(ctx context.Context, env *process.Env) error {
 		{"api", "api", func(ctx context.Context, conn *bus.Conn) error { return api.RunOn(ctx, env, conn) }},
 		{"compute-agent", "agent-compute", func(ctx context.Context, conn *bus.Conn) error { return computeagent.RunOn(ctx, env, conn) }},
 		agentService(env, node.FamilyPowerShelf),
+		{"switch-agent", "agent-switch", func(ctx context.Context, conn *bus.Conn) error { return switchagent.RunOn(ctx, env, conn) }},
 	})
 }
 

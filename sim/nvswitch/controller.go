@@ -60,6 +60,9 @@ func remote(ctx context.Context) string {
 func (c *controllerService) enter(ctx context.Context) error {
 	s := c.sw
 	if !s.pause(wait(s.Knobs().NMXC.Delay), ctx.Done()) {
+		if ctx.Err() == nil {
+			return status.Error(codes.Unavailable, "the switch went down")
+		}
 		return status.FromContextError(context.Cause(ctx)).Err()
 	}
 	s.lock()

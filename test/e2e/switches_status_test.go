@@ -90,7 +90,7 @@ func (f *fabric) switchStatus(t *testing.T) {
 			for _, f := range n.GetFirmwareList() {
 				listed[f.GetName()] = f.GetVersion()
 			}
-			require.Equal(t, newBuild, listed["NVOS"], n.GetNodeId())
+			require.Equal(t, "nvos-"+newestVersion, listed["NVOS"], n.GetNodeId())
 			require.Equal(t, f.rack.Switch(n.GetNodeId()).Version("BMC"), listed["BMC"], n.GetNodeId())
 		}
 	})

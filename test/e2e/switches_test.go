@@ -25,12 +25,12 @@ import (
 const (
 	fabricSwitches = 9
 	// primary is the switch lowest in the rack, which runs the fabric manager.
-	primary  = "switch-0001"
-	topology = "gb200_nvl72r1_c2g4_topology"
-	newBuild = "nvos-25.02.4440"
-	// switchImage is an image that brings newBuild.
-	switchImage = "nvos-amd64-25.02.4440.bin"
-	switchUser  = "admin"
+	primary    = "switch-0001"
+	topology   = "gb200_nvl72r1_c2g4_topology"
+	switchUser = "admin"
+	// newVersion is installed first, newestVersion then.
+	newVersion    = "25.02.4440"
+	newestVersion = "25.02.5550"
 )
 
 // fabric is a cluster with the switches of a rack, and the secrets that go through it.
@@ -60,6 +60,7 @@ func TestSwitches(t *testing.T) {
 		{"telemetry interface", f.telemetryInterface},
 		{"certificate refused", f.certificateRefused},
 		{"certificates", f.certificates},
+		{"image while the agent dies", f.imageWhileAgentDies},
 		{"reconcile", f.reconcile},
 		{"reconcile again", f.reconcileAgain},
 		{"password refused", f.passwordRefused},
@@ -161,16 +162,33 @@ func (f *fabric) register(t *testing.T) {
 	require.EqualValues(t, fabricSwitches, out.GetStats().GetSuccessfulNodes())
 }
 
-// image: all switches boot the new build, from one installation each.
-func (f *fabric) image(t *testing.T) {
-	ctx := withinRack(t)
-	f.WriteFirmware(switchImage, nvswitch.ImageContent("25.02.4440", 1<<20))
-	request := &rackmanager.UpdateSwitchSystemImageRequest{
-		Nodes: f.switches(), ImageFilename: switchImage, LocalFilePath: switchImage,
-	}
-	out, err := f.UpdateSwitchSystemImage(ctx, request)
+// install begins to install a version on all switches.
+func (f *fabric) install(ctx context.Context, t *testing.T, version string) *rackmanager.UpdateSwitchSystemImageResponse {
+	t.Helper()
+	name := "nvos-amd64-" + version + ".bin"
+	f.WriteFirmware(name, nvswitch.ImageContent(version, 1<<20))
+	out, err := f.UpdateSwitchSystemImage(ctx, &rackmanager.UpdateSwitchSystemImageRequest{
+		Nodes: f.switches(), ImageFilename: name, LocalFilePath: name,
+	})
 	require.NoError(t, err)
 	require.Len(t, out.GetJobs(), fabricSwitches)
+	return out
+}
+
+// installed checks that all switches run a version, after so many installations and reboots.
+func (f *fabric) installed(t *testing.T, version string, times int) {
+	t.Helper()
+	for _, s := range f.rack.Switches() {
+		require.Equal(t, "nvos-"+version, s.Images().Current, s.ID())
+		require.Len(t, s.Installs(), times, s.ID())
+		require.Equal(t, times, s.Reboots(), s.ID())
+	}
+}
+
+// image: all switches boot the new build, from one installation each, and are left alone when they run it.
+func (f *fabric) image(t *testing.T) {
+	ctx := withinRack(t)
+	out := f.install(ctx, t, newVersion)
 	f.batch(ctx, t, out.GetResponse())
 	for _, job := range out.GetJobs() {
 		s, err := f.GetSwitchSystemImageJobStatus(ctx, &rackmanager.GetSwitchSystemImageJobStatusRequest{JobId: job.GetJobId()})
@@ -178,18 +196,23 @@ func (f *fabric) image(t *testing.T) {
 		require.Equal(t, "completed", s.GetState(), "%v", s)
 		require.Equal(t, "success", result(t, s.GetResultJson())["status"])
 	}
-	for _, s := range f.rack.Switches() {
-		require.Equal(t, newBuild, s.Images().Current, s.ID())
-		require.Len(t, s.Installs(), 1, s.ID())
-		require.Equal(t, 1, s.Reboots(), s.ID())
-	}
+	f.installed(t, newVersion, 1)
+	require.Empty(t, f.since(func() { f.batch(ctx, t, f.install(ctx, t, newVersion).GetResponse()) }))
+}
 
-	writes := f.since(func() {
-		out, err = f.UpdateSwitchSystemImage(ctx, request)
-		require.NoError(t, err)
-		f.batch(ctx, t, out.GetResponse())
+// imageWhileAgentDies: the next life of the agent goes on where the first was, and installs nothing twice.
+func (f *fabric) imageWhileAgentDies(t *testing.T) {
+	ctx := withinRack(t)
+	out := f.install(ctx, t, newestVersion)
+	_, err := f.PollJob(ctx, out.GetJobs()[0].GetJobId(), func(s *rackmanager.JobStatus) bool {
+		return len(f.rack.Switch(s.GetNodeId()).Installs()) == 2
 	})
-	require.Empty(t, writes, "the image is there already")
+	require.NoError(t, err)
+	agent := f.Processes(cluster.RoleSwitchAgent)[0]
+	agent.Kill()
+	require.NoError(t, agent.Start())
+	f.batch(ctx, t, out.GetResponse())
+	f.installed(t, newestVersion, 2)
 }
 
 // telemetryInterface: the gNMI server of every switch is switched on, once.

@@ -89,12 +89,19 @@ func (w *work) stage(
 ) (nvue.Revision, error) {
 	rev := w.state.Revisions[stage]
 	if rev != "" {
-		s, err := w.sw.NVUE.LookAtRevision(ctx, rev)
-		switch {
-		case errors.Is(err, nvue.ErrNotFound):
-			if there, err := inForce(ctx); err != nil || there {
-				return "", err
+		var s nvue.RevisionStatus
+		var there bool
+		err := w.reach(ctx, func(ctx context.Context) (err error) {
+			if s, err = w.sw.NVUE.LookAtRevision(ctx, rev); errors.Is(err, nvue.ErrNotFound) {
+				there, err = inForce(ctx)
+				s.Verdict = verdictForgotten
 			}
+			return err
+		})
+		switch {
+		case err == nil && s.Verdict == verdictForgotten && there:
+			return "", nil
+		case err == nil && s.Verdict == verdictForgotten:
 			rev = ""
 		case err != nil:
 			return "", err
@@ -123,6 +130,26 @@ func (w *work) stage(
 		return "", err
 	}
 	return rev, w.t.Failpoint(agent.FailAfterDeviceChange)
+}
+
+// verdictForgotten stands for a revision that the switch does not know any more.
+const verdictForgotten = nvue.RevisionVerdict(255)
+
+// reach reads from a switch that an earlier owner may have left in the middle of the
+// change of its own certificate: the way to it may be another from one try to the next.
+func (w *work) reach(ctx context.Context, read func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := read(ctx)
+		if err == nil || !lost(err) || n >= w.timing.HelloTries || ctx.Err() != nil {
+			return err
+		}
+		if err := w.t.Sleep(ctx, w.timing.HelloPause); err != nil {
+			return err
+		}
+		if _, err := w.sw.NVUE.Bootstrap(ctx, w.opts.Switches.TLS(), w.cmd.GetDomain()); err != nil {
+			w.t.Logger().Debug("switch not reached yet", "op", "bind", "attempt", n, "err", err)
+		}
+	}
 }
 
 // finish applies a revision if that was not done, waits for it, and saves it, also
