@@ -76,6 +76,8 @@ func defaultSwitchTiming() SwitchTiming {
 		BindSettle:            5 * time.Second,
 		HelloAttempts:         5,
 		HelloInterval:         6 * time.Second,
+		CertificateAttempts:   3,
+		CertificateInterval:   5 * time.Second,
 		EvidencePoll:          time.Second,
 		EvidenceLimit:         time.Minute,
 		EvidenceTotal:         15 * time.Minute,
@@ -99,6 +101,9 @@ func addFabricTiming(t *SwitchTiming) {
 	t.PortProbeTimeout = 10 * time.Second
 	t.FabricHelloAttempts = 7
 	t.FabricHelloInterval = 10 * time.Second
+	t.FabricRollback = 20 * time.Second
+	t.FabricRestore = 10 * time.Minute
+	t.ActionSettle = time.Minute
 	t.SDNResetPoll = 5 * time.Second
 	t.SDNResetLimit = 2 * time.Minute
 	t.SDNResetConfirmations = 3

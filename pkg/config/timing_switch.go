@@ -134,6 +134,10 @@ type SwitchTiming struct {
 	HelloAttempts int `koanf:"hello_attempts"`
 	// Pause between two of these tries.
 	HelloInterval time.Duration `koanf:"hello_interval"`
+	// Looks at the services of a switch until they show their new certificates.
+	CertificateAttempts int `koanf:"certificate_attempts"`
+	// Pause between two of these looks.
+	CertificateInterval time.Duration `koanf:"certificate_interval"`
 	// Pause between two looks while attestation evidence is made.
 	EvidencePoll time.Duration `koanf:"evidence_poll"`
 	// Limit for the evidence of one component.
@@ -167,6 +171,12 @@ type SwitchTiming struct {
 	FabricHelloAttempts int `koanf:"fabric_hello_attempts"`
 	// Pause between two of these tries.
 	FabricHelloInterval time.Duration `koanf:"fabric_hello_interval"`
+	// Part of the time of a synchronous configuration that is kept for undoing it.
+	FabricRollback time.Duration `koanf:"fabric_rollback"`
+	// Part of the time of a reconciliation that is kept for restoring what was.
+	FabricRestore time.Duration `koanf:"fabric_restore"`
+	// How long an action on the controller of which no answer came may take to show.
+	ActionSettle time.Duration `koanf:"action_settle"`
 	// Pause between two looks at the reset of the controller.
 	SDNResetPoll time.Duration `koanf:"sdn_reset_poll"`
 	// Limit for the reset.

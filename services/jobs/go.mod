@@ -12,7 +12,12 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/stmcginnis/gofish v0.23.0 // indirect
+require (
+	github.com/kr/fs v0.1.0 // indirect
+	github.com/openconfig/gnmi v0.14.1 // indirect
+	github.com/pkg/sftp v1.13.12 // indirect
+	github.com/stmcginnis/gofish v0.23.0 // indirect
+)
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect

@@ -13,7 +13,6 @@ import (
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
-	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
@@ -53,20 +52,12 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
 
 func newAgent(env *process.Env, conn *bus.Conn, switches *Switches) (*agent.Agent, error) {
 	cfg := env.Config
-	seeds, err := seal.LoadSeeds(cfg.KeyDir(), Family)
-	if err != nil {
-		return nil, fmt.Errorf("start %s agent: %w", Family, err)
-	}
-	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("start %s agent: %w", Family, err)
-	}
 	points, err := failpoint.FromEnv()
 	if err != nil {
 		return nil, fmt.Errorf("start %s agent: %s: %w", Family, failpoint.EnvVar, err)
 	}
 	a, err := agent.New(agent.Options{
-		Conn: conn, Family: Family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
+		Conn: conn, Family: Family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: switches.opts.Seals,
 		Handlers: switches.Handlers(), Queries: switches.Queries(),
 		MaxInFlight: cfg.Agent.MaxInFlight, MaxStuck: uint32(cfg.Agent.MaxStuck), DrainTimeout: cfg.Agent.DrainTimeout,
 		ProgressInterval: cfg.BusTiming().ProgressInterval,

@@ -12,6 +12,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfish"
+	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/pkg/switchtls"
 	"github.com/rackbus/rackbus/pkg/telemetry"
@@ -25,6 +26,14 @@ import (
 // FromConfig returns the options of the agent as configured.
 func FromConfig(env *process.Env, conn *bus.Conn) (Options, error) {
 	c := env.Config
+	seeds, err := seal.LoadSeeds(c.KeyDir(), Family)
+	if err != nil {
+		return Options{}, err
+	}
+	seals, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+	if err != nil {
+		return Options{}, err
+	}
 	path, err := c.KnownHosts()
 	if err != nil {
 		return Options{}, err
@@ -35,6 +44,7 @@ func FromConfig(env *process.Env, conn *bus.Conn) (Options, error) {
 	}
 	t, r, ports := c.SwitchTiming(), c.RedfishTiming(), c.Switches.TestPorts
 	return Options{
+		Seals: seals,
 		Device: device.Options{
 			TLS: switchtls.NewStore(c.SwitchTLS()), NVUE: nvueTiming(t), SSH: sshTiming(t),
 			HostKeys: keys, Legacy: c.LegacySSH(string(node.FamilySwitch)),

@@ -187,16 +187,17 @@ type running struct {
 // start runs an agent until the test ends.
 func (b *bench) start(points *failpoint.Points, change ...func(*switchagent.Options)) *running {
 	b.t.Helper()
+	seeds, err := seal.LoadSeeds(b.KeyDir, b.Family)
+	require.NoError(b.t, err)
+	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+	require.NoError(b.t, err)
 	opts := b.options()
+	opts.Seals = opener
 	for _, c := range change {
 		c(&opts)
 	}
 	log := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	switches, err := switchagent.New(opts)
-	require.NoError(b.t, err)
-	seeds, err := seal.LoadSeeds(b.KeyDir, b.Family)
-	require.NoError(b.t, err)
-	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
 	require.NoError(b.t, err)
 	conn, err := bus.Connect(bus.Options{
 		URLs: []string{b.URL()}, Name: "agent", Role: "agent-switch", Replicas: 1, Timing: agenttest.BusTiming(), Logger: log,

@@ -174,6 +174,8 @@ func TestImageUpdateFaults(t *testing.T) {
 			if tt.stage != "" {
 				// These wait until a limit is over.
 				b.timing.SteadyThird, b.timing.HandoffLimit, b.timing.UninstallLimit = 500*time.Millisecond, time.Second, time.Second
+			}
+			if tt.text == "stalled" {
 				b.stall = 300 * time.Millisecond
 			}
 			b.start(nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
-// Operations that the agent answers.
+// Operations that the agent answers, beside those of the fabric.
 const (
 	OpPowerGet           = "power_get"
 	OpPowerSet           = "power_set"
@@ -28,6 +28,7 @@ const (
 	OpListSwitchFirmware = "list_switch_firmware"
 	OpListSwitchImages   = "list_switch_images"
 	OpPushSwitchFirmware = "push_switch_firmware"
+	OpSPDMEvidence       = "spdm_evidence"
 )
 
 // powerGet reads the BMC's power state. Without a BMC a switch whose operating

@@ -265,6 +265,8 @@ func TestPush(t *testing.T) {
 			b := newBench(t)
 			if tt.knobs != nil {
 				b.sw.UpdateKnobs(tt.knobs)
+			}
+			if tt.text == "stalled" {
 				b.stall = 300 * time.Millisecond
 			}
 			b.start(nil)

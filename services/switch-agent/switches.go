@@ -4,21 +4,27 @@ package switchagent
 
 import (
 	"context"
+	"errors"
+	"maps"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/seal"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/fabric"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/firmware"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/image"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/source"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/upload"
 )
 
-// Options configure the workflows of the agent. Device and FirmwareDir are
+// Options configure the workflows of the agent. Device, Seals and FirmwareDir are
 // required.
 type Options struct {
+	// Seals opens the credentials of switches that a job names beside its own node.
+	Seals *seal.Opener
 	// Device is how switches are opened.
 	Device device.Options
 	// FirmwareDir holds the images. Commands name files relative to it.
@@ -43,6 +49,7 @@ type Switches struct {
 	devices  *device.Opener
 	images   *image.Updater
 	firmware *firmware.Updater
+	fabric   *fabric.Workflow
 }
 
 // defaultMaxUploads is how many files are sent at a time.
@@ -50,6 +57,9 @@ const defaultMaxUploads = 64
 
 // New returns the workflows. They share one set of connections.
 func New(opts Options) (*Switches, error) {
+	if opts.Seals == nil {
+		return nil, errors.New("switch agent: no opener for sealed credentials")
+	}
 	devices, err := device.NewOpener(opts.Device)
 	if err != nil {
 		return nil, err
@@ -58,7 +68,7 @@ func New(opts Options) (*Switches, error) {
 		opts.MaxUploads = defaultMaxUploads
 	}
 	files, uploads := source.New(opts.FirmwareDir, opts.Artifacts), upload.New(opts.MaxUploads)
-	return &Switches{
+	s := &Switches{
 		opts: opts, devices: devices,
 		images: image.New(image.Options{
 			Devices: devices, Files: files, Uploads: uploads, Upload: opts.ImageUpload, Timing: imageTiming(opts.Timing),
@@ -67,7 +77,9 @@ func New(opts Options) (*Switches, error) {
 			Devices: devices, Files: files, Uploads: uploads,
 			Limits: firmwareLimits(opts.Timing, opts.ImageUpload), Timing: firmwareTiming(opts.Timing),
 		}),
-	}, nil
+	}
+	s.fabric = fabric.New(fabric.Options{Open: s.openPeer, Timing: fabricTiming(opts.Timing)})
+	return s, nil
 }
 
 // Close closes the idle connections to devices.
@@ -75,15 +87,19 @@ func (s *Switches) Close() { s.devices.Close() }
 
 // Handlers are the jobs of switches.
 func (s *Switches) Handlers() map[job.Type]agent.Handler {
-	return map[job.Type]agent.Handler{
-		job.TypeSwitchSystemImageUpdate: s.images.Update,
-		job.TypeFirmwareUpdate:          s.firmware.Update,
+	handlers := map[job.Type]agent.Handler{
+		job.TypeSwitchSystemImageUpdate:        s.images.Update,
+		job.TypeFirmwareUpdate:                 s.firmware.Update,
+		job.TypeConfigureScaleUpFabricManager2: s.fabric.Reconcile,
+		job.TypeSwitchSdnFactoryDefaultReset:   s.fabric.ResetSDN,
 	}
+	maps.Copy(handlers, s.securityHandlers())
+	return handlers
 }
 
 // Queries are the synchronous operations of switches.
 func (s *Switches) Queries() map[string]agent.QueryHandler {
-	return map[string]agent.QueryHandler{
+	queries := map[string]agent.QueryHandler{
 		OpPowerGet:           s.query(s.powerGet),
 		OpPowerSet:           s.query(s.powerSet),
 		OpDeviceInfo:         s.query(deviceInfo),
@@ -92,7 +108,12 @@ func (s *Switches) Queries() map[string]agent.QueryHandler {
 		OpListSwitchFirmware: s.query(listFirmware),
 		OpListSwitchImages:   s.query(listImages),
 		OpPushSwitchFirmware: s.query(s.pushFirmware),
+		OpSPDMEvidence:       s.evidence(),
 	}
+	for op, run := range fabric.Answers(fabricTiming(s.opts.Timing)) {
+		queries[op] = s.fabricQuery(run)
+	}
+	return queries
 }
 
 type queryFunc func(ctx context.Context, sw *device.Switch, req *rackbusv1.NodeRequest) (*rackbusv1.NodeReply, error)

@@ -111,13 +111,18 @@ func (w *update) installed(now nvue.ImageState) bool {
 
 // observeInstall finds out whether an installation was begun whose answer is not
 // known. An installation that was begun shows within its limit: in the image state,
-// or because the switch goes down.
+// or because the switch goes down; then what it boots tells, and has as long as any
+// boot.
 func (w *update) observeInstall(ctx context.Context) (agent.Observation, error) {
 	if w.state.InstallID != "" {
 		return agent.ObservedDone, nil
 	}
 	t := &w.u.opts.Timing
 	end, away := time.Now().Add(t.HandoffLimit), false
+	last := end
+	for _, window := range t.SteadyWindows {
+		last = last.Add(window)
+	}
 	for {
 		now, err := w.look(ctx)
 		switch {
@@ -130,6 +135,9 @@ func (w *update) observeInstall(ctx context.Context) (agent.Observation, error) 
 			return agent.ObservedUnknown, err
 		case err != nil:
 			away = true
+			if end = time.Now().Add(t.HandoffLimit); end.After(last) {
+				end = last
+			}
 		}
 		if !time.Now().Before(end) {
 			break

@@ -12,11 +12,12 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
-// FailInStage, followed by the name of a stage, is the failpoint at its beginning.
+// FailInStage is the failpoint at the beginning of a stage; its name follows.
 const FailInStage = "switch.in_stage."
 
 // WithFailpoints lets crash tests end a job where a stage begins its work.
@@ -60,6 +61,12 @@ func fallback(err error) job.FailureCode {
 		return job.FailureBMCInvalidResponse
 	case nvue.CodeOf(err) != "":
 		return job.FailureBMCRefused
+	case errors.As(err, new(*ssh.ExitError)):
+		return job.FailureTaskException
+	case ssh.IsKind(err, ssh.KindTimeout):
+		return job.FailureTaskTimeout
+	case ssh.IsKind(err, ssh.KindClosed, ssh.KindRefused, ssh.KindProtocol, ssh.KindNegotiation, ssh.KindFile):
+		return job.FailureHostUnreachable
 	default:
 		return job.FailureInternal
 	}

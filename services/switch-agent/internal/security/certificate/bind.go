@@ -9,7 +9,9 @@ import (
 	"slices"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/fabric"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
@@ -28,7 +30,9 @@ func (w *work) bind(s security.Service) func(context.Context) error {
 			w.state.Skipped = append(w.state.Skipped, s)
 			return errors.Join(w.save(ctx), &skippedError{elsewhere})
 		}
-		if w.state.Revisions[stage] == "" && w.t.Epoch() == 1 {
+		// An earlier owner may be in the middle of an app, which has no revision.
+		begun := w.state.Revisions[stage] != "" || s.App() != "" && w.t.Epoch() > 1
+		if !begun {
 			if err := w.t.SafePoint(ctx); err != nil {
 				return err
 			}
@@ -56,7 +60,19 @@ func (w *work) bindService(ctx context.Context, s security.Service, stage string
 	case w.opts.Cluster == nil:
 		return errors.New("this agent has no steps for apps of the cluster")
 	default:
-		return w.opts.Cluster(w.sw).Bind(ctx, s.App(), id, ca)
+		return fabricFailure(stage, w.opts.Cluster(w.sw).Bind(ctx, s.App(), id, ca))
+	}
+}
+
+// fabricFailure tells the errors of the steps of the fabric.
+func fabricFailure(stage string, err error) error {
+	switch {
+	case errors.Is(err, fabric.ErrNotConverged):
+		return device.Failure(stage, "", job.FailureTaskTimeout, err)
+	case errors.Is(err, fabric.ErrPrecondition), errors.Is(err, fabric.ErrUnreadable):
+		return device.Failure(stage, "", job.FailurePreconditionFailed, err)
+	default:
+		return security.Failure(stage, "", err)
 	}
 }
 
@@ -89,24 +105,22 @@ func (w *work) stage(
 ) (nvue.Revision, error) {
 	rev := w.state.Revisions[stage]
 	if rev != "" {
-		var s nvue.RevisionStatus
-		var there bool
-		err := w.reach(ctx, func(ctx context.Context) (err error) {
-			if s, err = w.sw.NVUE.LookAtRevision(ctx, rev); errors.Is(err, nvue.ErrNotFound) {
-				there, err = inForce(ctx)
-				s.Verdict = verdictForgotten
-			}
-			return err
-		})
+		s, known, err := w.recall(ctx, rev)
 		switch {
-		case err == nil && s.Verdict == verdictForgotten && there:
-			return "", nil
-		case err == nil && s.Verdict == verdictForgotten:
-			rev = ""
 		case err != nil:
 			return "", err
-		case !s.Untouched || s.Verdict != nvue.RevisionPending:
+		case known && (!s.Untouched || s.Verdict != nvue.RevisionPending):
 			return rev, nil // applied, or being applied
+		case !known:
+			var there bool
+			err := w.reach(ctx, func(ctx context.Context) (err error) {
+				there, err = inForce(ctx)
+				return err
+			})
+			if err != nil || there {
+				return "", err
+			}
+			rev = ""
 		}
 	}
 	if rev == "" {
@@ -132,8 +146,18 @@ func (w *work) stage(
 	return rev, w.t.Failpoint(agent.FailAfterDeviceChange)
 }
 
-// verdictForgotten stands for a revision that the switch does not know any more.
-const verdictForgotten = nvue.RevisionVerdict(255)
+// recall looks at the revision of an earlier owner; known is false when the switch has
+// forgotten it.
+func (w *work) recall(ctx context.Context, rev nvue.Revision) (s nvue.RevisionStatus, known bool, err error) {
+	err = w.reach(ctx, func(ctx context.Context) (err error) {
+		s, err = w.sw.NVUE.LookAtRevision(ctx, rev)
+		return err
+	})
+	if errors.Is(err, nvue.ErrNotFound) {
+		return s, false, nil
+	}
+	return s, true, err
+}
 
 // reach reads from a switch that an earlier owner may have left in the middle of the
 // change of its own certificate: the way to it may be another from one try to the next.

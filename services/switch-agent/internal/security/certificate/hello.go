@@ -92,13 +92,13 @@ func (w *work) helloController(ctx context.Context) error {
 	}
 	cluster := w.opts.Cluster(w.sw)
 	if _, err := cluster.SetState(ctx, true); err != nil {
-		return err
+		return fabricFailure(stageHelloNMX, err)
 	}
 	if _, err := cluster.SetGRPC(ctx, nvue.AppController, true); err != nil {
-		return err
+		return fabricFailure(stageHelloNMX, err)
 	}
 	if err := cluster.AwaitReady(ctx, nvue.AppController); err != nil {
-		return err
+		return fabricFailure(stageHelloNMX, err)
 	}
 	return w.greeted(testNMX, w.greetWith(ctx, stageHelloNMX, w.opts.Services.Controller))
 }

@@ -14,6 +14,7 @@
 package certificate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,21 @@ func open(o Options, t *agent.Task, cmd *rackbusv1.SwitchCertificate, services [
 	if !w.sw.HasHost() {
 		return nil, refuse(errors.New("the node has no host endpoint"))
 	}
+	w.sw.NVUE.Hide(keyLines(material.Key)...)
 	return w, nil
+}
+
+// keyLines are the lines of a private key: whoever complains about a key may quote
+// one of them.
+func keyLines(key secret.Value) []secret.Value {
+	lines := []secret.Value{key}
+	for line := range bytes.Lines(key.Bytes()) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && !bytes.HasPrefix(line, []byte("-----")) {
+			lines = append(lines, secret.FromBytes(bytes.Clone(line)))
+		}
+	}
+	return lines
 }
 
 // plainName reports whether a name can stand in paths and command lines as it is.
@@ -250,7 +265,7 @@ func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	if err == nil {
 		err = w.t.RunStages(ctx, security.WithFailpoints(w.t, stages))
 	}
-	if err != nil && !security.GoesOn(err) {
+	if err != nil && !security.GoesOn(err) && !errors.Is(context.Cause(ctx), agent.ErrHandedOver) {
 		err = w.cleanUp(ctx, err)
 	}
 	o := agent.Outcome{ResultJSON: w.result(err)}

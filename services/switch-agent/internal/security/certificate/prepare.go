@@ -25,7 +25,7 @@ func (w *work) prepare(ctx context.Context) error {
 			"the certificate to be installed has expired at "+expired.UTC().Format(time.RFC3339), nil)
 	}
 	if w.wants(security.ServiceNVUE) || w.cmd.GetTestHello() {
-		if err := w.prove(); err != nil {
+		if err := w.prove(ctx); err != nil {
 			return agent.Fail(job.FailurePreconditionFailed, phasePrepare, err.Error(), err)
 		}
 	}
@@ -57,7 +57,7 @@ func (w *work) own() (*switchtls.Material, error) {
 
 // prove shakes hands with the material to be installed, in memory: a switch that
 // cannot be reached afterwards could only be repaired over SSH.
-func (w *work) prove() error {
+func (w *work) prove(ctx context.Context) error {
 	own, err := w.own()
 	if err != nil {
 		return err
@@ -79,12 +79,12 @@ func (w *work) prove() error {
 	defer theirs.Close()
 	refused := make(chan error, 1)
 	go func() {
-		err := tls.Server(theirs, server).Handshake()
+		err := tls.Server(theirs, server).HandshakeContext(ctx)
 		_ = theirs.Close() // so that the other end does not wait
 		refused <- err
 	}()
 	conn := tls.Client(ours, client)
-	accepted := conn.Handshake()
+	accepted := conn.HandshakeContext(ctx)
 	if accepted == nil {
 		// Under TLS 1.3 a refusal of our certificate comes behind the handshake.
 		_, _ = conn.Read(make([]byte, 1))

@@ -185,10 +185,10 @@ func TestRevisionFails(t *testing.T) {
 	}{
 		"own": {admin, nvswitch.RevisionRule{State: "failed", Issue: "password " + planted + " is in the dictionary"}, job.FailureTaskException, "is in the dictionary"},
 		// J2: the apply was accepted, and its result is read.
-		"invalid":   {admin, nvswitch.RevisionRule{State: "invalid", Issue: "no: " + planted}, job.FailureTaskException, "no: XXXX"},
-		"other":     {"monitor", nvswitch.RevisionRule{State: "failed", Issue: planted + " is bad"}, job.FailureTaskException, "XXXX is bad"},
-		"for ever":  {admin, nvswitch.RevisionRule{State: "apply"}, job.FailureTaskTimeout, "finds out"},
-		"no answer": {admin, nvswitch.RevisionRule{State: "ays_fail"}, job.FailureTaskException, ""},
+		"J2 invalid": {admin, nvswitch.RevisionRule{State: "invalid", Issue: "no: " + planted}, job.FailureTaskException, "no: XXXX"},
+		"other":      {"monitor", nvswitch.RevisionRule{State: "failed", Issue: planted + " is bad"}, job.FailureTaskException, "XXXX is bad"},
+		"for ever":   {admin, nvswitch.RevisionRule{State: "apply"}, job.FailureTaskTimeout, "finds out"},
+		"no answer":  {admin, nvswitch.RevisionRule{State: "ays_fail"}, job.FailureTaskException, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,7 +286,7 @@ func TestFactoryDefaultRecoveryFails(t *testing.T) {
 	for change, code := range map[nvswitch.PasswordChange]job.FailureCode{
 		nvswitch.PasswordBad: job.FailurePreconditionFailed, nvswitch.PasswordTokenError: job.FailurePreconditionFailed,
 		nvswitch.PasswordUnchanged: job.FailurePreconditionFailed, nvswitch.PasswordSetting: job.FailurePreconditionFailed,
-		nvswitch.PasswordEarlyClose: job.FailurePreconditionFailed, nvswitch.PasswordHang: job.FailureInternal,
+		nvswitch.PasswordEarlyClose: job.FailurePreconditionFailed, nvswitch.PasswordHang: job.FailureTaskTimeout,
 	} {
 		t.Run(string(change), func(t *testing.T) {
 			t.Parallel()

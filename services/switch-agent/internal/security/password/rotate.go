@@ -55,8 +55,9 @@ func (w *work) rotate(ctx context.Context) error {
 	}
 	if err := w.prepare(ctx); err != nil {
 		err = w.fail(stageUpdate, "the password was not changed", err)
-		if errors.Is(err, nvue.ErrUnauthenticated) && w.own() {
-			return agent.Retry(0, err) // a change that was under way has just come into force
+		// A change that was under way may just have come into force.
+		if errors.Is(err, nvue.ErrUnauthenticated) && w.own() || w.resumed && nvue.Retryable(err) {
+			return agent.Retry(0, err)
 		}
 		return err
 	}

@@ -37,7 +37,7 @@ import (
 // What the tests call things.
 const (
 	// Tick is how long the pauses of workflows are.
-	Tick = 10 * time.Millisecond
+	Tick = 5 * time.Millisecond
 	// Patience bounds every wait for something that must happen.
 	Patience = 20 * time.Second
 	// Domain of the TLS material.
@@ -80,7 +80,12 @@ type Setup struct {
 func New(t testing.TB, change ...func(*Setup)) *Bench {
 	t.Helper()
 	setup := Setup{
-		Sim: nvswitch.Options{ID: nodeID, Username: User, Password: Password, Logger: slog.New(slog.DiscardHandler)},
+		Sim: nvswitch.Options{
+			ID: nodeID, Username: User, Password: Password, Logger: slog.New(slog.DiscardHandler),
+			Timing: nvswitch.Timing{
+				Apply: 2 * Tick, Action: Tick / 2, AppStart: Tick, Configure: Tick, Shutdown: 4 * Tick, Reboot: 20 * Tick,
+			},
+		},
 		SSH: ssh.Timing{Connect: 2 * time.Second, KeepAlive: time.Second, Close: 100 * time.Millisecond, Exec: Patience},
 		NVUE: nvue.Timing{
 			Request: 5 * time.Second, RevisionPoll: Tick, RevisionLimit: 5 * time.Second,
