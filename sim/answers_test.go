@@ -22,6 +22,7 @@ import (
 )
 
 func TestTaskLocations(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		answer bmc.UploadAnswer
 		uri    func(t *testing.T, d *sim.Device, got reply) string
@@ -69,6 +70,7 @@ func TestTaskLocations(t *testing.T) {
 }
 
 func TestEmptyMonitor(t *testing.T) {
+	t.Parallel()
 	for _, end := range []*bmc.TaskEnd{nil, {}} {
 		_, d, c := tray(t)
 		d.SetTiming(bmc.Timing{Task: 300 * time.Millisecond})
@@ -93,6 +95,7 @@ func TestEmptyMonitor(t *testing.T) {
 }
 
 func TestSameVersion(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []bmc.SameVersion{bmc.SameVersionFlashes, bmc.SameVersionSkips, bmc.SameVersionNoTask, bmc.SameVersionConflict} {
 		t.Run("mode "+string(mode), func(t *testing.T) {
 			_, d, c := tray(t)
@@ -123,6 +126,7 @@ func TestSameVersion(t *testing.T) {
 }
 
 func TestDowngradeRefused(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.ComparisonStamp = 100 })
 	old := pldm(t, "P4972", firmwarepackage.Component{Name: "BMC", Version: "old", Stamp: 99})
@@ -133,6 +137,7 @@ func TestDowngradeRefused(t *testing.T) {
 }
 
 func TestWaysToUpdate(t *testing.T) {
+	t.Parallel()
 	server, err := artifacts.Start(t.Context(), artifacts.Options{TLS: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, server.Close()) }()
@@ -167,6 +172,7 @@ func TestWaysToUpdate(t *testing.T) {
 }
 
 func TestAimedPush(t *testing.T) {
+	t.Parallel()
 	rack, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.SameVersion = bmc.SameVersionConflict })
 	same := firmwarepackage.Raw("cpld_"+d.Version("FW_CPLD_0")+".bin", 0)
@@ -185,6 +191,7 @@ func TestAimedPush(t *testing.T) {
 }
 
 func TestInventoryKnobs(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	list := func() []string {
 		var out []string
@@ -222,6 +229,7 @@ func TestInventoryKnobs(t *testing.T) {
 }
 
 func TestResetParameters(t *testing.T) {
+	t.Parallel()
 	const manager = root + "/Managers/BMC_0"
 	shown := func(c *client, resource, action string) obj { return c.get(resource).get("Actions", action).(obj) }
 	for _, mode := range []bmc.ResetParameters{
@@ -255,6 +263,7 @@ func TestResetParameters(t *testing.T) {
 }
 
 func TestBareActions(t *testing.T) {
+	t.Parallel()
 	const off = root + "/PowerEquipment/PowerShelves/1/Oem/deltaenergysystems/Actions/PowerShelf.TurnOffPSUs"
 	for mode, want := range map[bmc.BareActions][2]int{
 		bmc.BareActionsAny: {200, 200}, bmc.BareActionsNeedBody: {200, 415}, bmc.BareActionsRefuseBody: {400, 200},
@@ -272,6 +281,7 @@ func TestBareActions(t *testing.T) {
 }
 
 func TestEntityTags(t *testing.T) {
+	t.Parallel()
 	patch := obj{"HttpPushUriOptions": obj{"HttpPushUriApplyTime": obj{"ApplyTime": "OnReset"}}}
 	for _, tt := range []struct {
 		mode                               bmc.IfMatch
@@ -312,6 +322,7 @@ func TestEntityTags(t *testing.T) {
 }
 
 func TestBreakGzip(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.BreakGzip = true })
 	_, err := c.try(http.MethodGet, system, "")
@@ -320,6 +331,7 @@ func TestBreakGzip(t *testing.T) {
 }
 
 func TestPowerKnobs(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	require.Equal(t, 204, c.hostReset("ForceRestart").status)
 	require.Equal(t, 1, d.Boots())
@@ -342,6 +354,7 @@ func TestPowerKnobs(t *testing.T) {
 }
 
 func TestManagerRestartSigns(t *testing.T) {
+	t.Parallel()
 	const manager = root + "/Managers/bmc"
 	_, d, c := shelf(t)
 	at := func() any { return c.get(manager).get("LastResetTime") }
@@ -362,6 +375,7 @@ func TestManagerRestartSigns(t *testing.T) {
 }
 
 func TestImmediateVersions(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.Immediate, k.UploadAnswer = true, bmc.AnswerOKEmpty })
 	require.Equal(t, 200, c.upload(noTargets, "bmc_2.bin", []byte("x")).status)
@@ -370,6 +384,7 @@ func TestImmediateVersions(t *testing.T) {
 }
 
 func TestAbortTask(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, Control: "127.0.0.1:0", Timing: bmc.Timing{Task: 50 * time.Millisecond}})
 	d := rack.Devices()[0]
 	c := newClient(t, rack, d)
@@ -387,6 +402,7 @@ func TestAbortTask(t *testing.T) {
 }
 
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	login := func(password string) reply {
 		c.user = ""
@@ -422,6 +438,7 @@ func TestSessions(t *testing.T) {
 }
 
 func TestRedirects(t *testing.T) {
+	t.Parallel()
 	rack, _, c := tray(t)
 	add := func(rule string) {
 		rules, err := faults.Load(strings.NewReader("[" + rule + "]"))
@@ -452,6 +469,7 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestMute(t *testing.T) {
+	t.Parallel()
 	rack, d, c := tray(t)
 	require.Equal(t, 200, c.get(system).status)
 	var rule faults.Rule

@@ -32,6 +32,7 @@ func (c *client) try(method, path string, body string) (reply, error) {
 }
 
 func TestFaultAnswers(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name  string
 		rule  string
@@ -98,6 +99,7 @@ func TestFaultAnswers(t *testing.T) {
 }
 
 func TestFaultRemaining(t *testing.T) {
+	t.Parallel()
 	rack, _, c := tray(t)
 	id, err := rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", reset), Action: faults.Action{Status: &faults.Status{Code: 409}}, Remaining: 2,
@@ -118,6 +120,7 @@ func TestFaultRemaining(t *testing.T) {
 }
 
 func TestCuts(t *testing.T) {
+	t.Parallel()
 	body := `{"ResetType":"ForceOff"}`
 	tests := []struct {
 		name     string
@@ -162,6 +165,7 @@ func TestCuts(t *testing.T) {
 }
 
 func TestRefuse(t *testing.T) {
+	t.Parallel()
 	t.Run("without limit the port is closed", func(t *testing.T) {
 		rack, _, c := tray(t)
 		c.get(system)
@@ -189,6 +193,7 @@ func TestRefuse(t *testing.T) {
 }
 
 func TestRefusingOutage(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, Outage: bmc.OutageRefuse, Timing: bmc.Timing{BMCOutage: 200 * time.Millisecond}})
 	d := rack.Devices()[0]
 	c := newClient(t, rack, d)
@@ -216,6 +221,7 @@ func TestRefusingOutage(t *testing.T) {
 }
 
 func TestSilentDeviceHoldsOnlyItsClient(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 2})
 	slow, quick := newClient(t, rack, rack.Devices()[0]), newClient(t, rack, rack.Devices()[1])
 	_, err := rack.AddFault(faults.Rule{Device: "compute-0001", Action: faults.Action{Latency: &faults.Latency{Mean: time.Hour}}})
@@ -239,6 +245,7 @@ func TestSilentDeviceHoldsOnlyItsClient(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, Control: "127.0.0.1:0"})
 	c := newClient(t, rack, rack.Devices()[0])
 	base := "http://" + rack.ControlAddr() + "/sim/"

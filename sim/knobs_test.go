@@ -14,6 +14,7 @@ import (
 )
 
 func TestTaskEnds(t *testing.T) {
+	t.Parallel()
 	note := bmc.Message{ID: "Update.1.0.X", Text: "stamp is lower", Severity: "Critical"}
 	tests := []struct {
 		name          string
@@ -46,6 +47,7 @@ func TestTaskEnds(t *testing.T) {
 }
 
 func TestTaskStuck(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.TaskStuckAt = 42 })
 	uri := c.taskURI(c.upload(noTargets, "bmc_2.bin", []byte("x")))
@@ -56,6 +58,7 @@ func TestTaskStuck(t *testing.T) {
 }
 
 func TestRestartDuringUpdate(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name    string
 		restart bmc.UpdateRestart
@@ -90,6 +93,7 @@ func TestRestartDuringUpdate(t *testing.T) {
 }
 
 func TestTasksLostOnRestart(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.LoseTasksOnRestart = true })
 	d.SetTiming(bmc.Timing{Task: time.Hour, BMCOutage: quick.BMCOutage})
@@ -107,6 +111,7 @@ func TestTasksLostOnRestart(t *testing.T) {
 }
 
 func TestForeignTask(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.RunningTask = "HGX_77" })
 	require.Equal(t, []any{obj{"@odata.id": tasks + "/HGX_77"}}, c.get(tasks).get("Members"))
@@ -116,6 +121,7 @@ func TestForeignTask(t *testing.T) {
 }
 
 func TestUploadAnswers(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		answer   bmc.UploadAnswer
 		status   int
@@ -151,6 +157,7 @@ func TestUploadAnswers(t *testing.T) {
 }
 
 func TestActivationKnobs(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	before := c.version("FW_BMC_0")
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.ActivationNeedsAUX = true })
@@ -168,6 +175,7 @@ func TestActivationKnobs(t *testing.T) {
 }
 
 func TestWriteProtect(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.WriteProtected = []string{"FW_BMC_0"} })
 	require.Equal(t, true, c.get(inventory+"FW_BMC_0").get("WriteProtected"))
@@ -183,6 +191,7 @@ func TestWriteProtect(t *testing.T) {
 }
 
 func TestNothingMatches(t *testing.T) {
+	t.Parallel()
 	_, _, c := tray(t)
 	file := pldm(t, "P4972", firmwarepackage.Component{Name: "Toaster", Version: "1"})
 	got := c.follow(c.taskURI(c.upload(noTargets, "p.fwpkg", file)))
@@ -192,6 +201,7 @@ func TestNothingMatches(t *testing.T) {
 }
 
 func TestBackgroundCopy(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	status := func() any {
 		return c.get(root+"/Chassis/HGX_ERoT_BMC_0").get("Oem", "Nvidia", "BackgroundCopyStatus")
@@ -205,6 +215,7 @@ func TestBackgroundCopy(t *testing.T) {
 }
 
 func TestHandoffShapes(t *testing.T) {
+	t.Parallel()
 	for _, shape := range []bmc.Handoff{bmc.HandoffAborted, bmc.HandoffInternalError} {
 		t.Run(string(shape), func(t *testing.T) {
 			_, d, c := shelf(t)
@@ -234,6 +245,7 @@ func TestHandoffShapes(t *testing.T) {
 }
 
 func TestKnobsJSON(t *testing.T) {
+	t.Parallel()
 	in := `{"task_end":{"state":"Killed"},"upload_answer":"location","background_copy":"1.5s","write_protected":["FW_BMC_0"]}`
 	var k bmc.Knobs
 	require.NoError(t, json.Unmarshal([]byte(in), &k))

@@ -14,6 +14,7 @@ import (
 )
 
 func TestAuthentication(t *testing.T) {
+	t.Parallel()
 	rack, d, _ := tray(t)
 	tests := []struct {
 		name, user, pass, path string
@@ -50,6 +51,7 @@ func TestAuthentication(t *testing.T) {
 
 // TestTreesAreClosed follows every link of each model and expects no dead ends.
 func TestTreesAreClosed(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 2, PowerShelves: 2, ComputeGeneration: sim.Mixed, ShelfGeneration: sim.Mixed})
 	for _, d := range rack.Devices() {
 		t.Run(d.NodeType(), func(t *testing.T) {
@@ -91,6 +93,7 @@ func TestTreesAreClosed(t *testing.T) {
 }
 
 func TestComputeModels(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 2, ComputeGeneration: sim.Mixed, Seed: 7})
 	old, young := newClient(t, rack, rack.Devices()[0]), newClient(t, rack, rack.Devices()[1])
 	require.Equal(t, 404, old.get(inventory+"HGX_SXM_MCU_0").status)
@@ -109,6 +112,7 @@ func TestComputeModels(t *testing.T) {
 }
 
 func TestHostPower(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	steps := []struct {
 		kind   string
@@ -145,6 +149,7 @@ func TestHostPower(t *testing.T) {
 }
 
 func TestPowerTransitionsTakeTime(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, Timing: bmc.Timing{PowerOn: 40 * time.Millisecond, Shutdown: 40 * time.Millisecond}})
 	c := newClient(t, rack, rack.Devices()[0])
 	settle := func(want string) {
@@ -159,6 +164,7 @@ func TestPowerTransitionsTakeTime(t *testing.T) {
 }
 
 func TestAUXPowerReset(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	body := obj{"ResetType": "AuxPowerCycle"}
 	refused := c.post(aux, body)
@@ -176,6 +182,7 @@ func TestAUXPowerReset(t *testing.T) {
 }
 
 func TestManagerReset(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	target := root + "/Managers/BMC_0/Actions/Manager.Reset"
 	require.Equal(t, 400, c.post(target, obj{"ResetType": "Sideways"}).status)
@@ -193,6 +200,7 @@ func TestManagerReset(t *testing.T) {
 }
 
 func TestShelfPower(t *testing.T) {
+	t.Parallel()
 	_, d, c := shelf(t)
 	chassis := root + "/Chassis/powershelf"
 	on := func() (out []bool) {
@@ -223,6 +231,7 @@ func TestShelfPower(t *testing.T) {
 }
 
 func TestCoupledPower(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, PowerShelves: 2, CoupledPower: true})
 	host := newClient(t, rack, rack.Device("compute-0001"))
 	off := func(id string) {

@@ -24,6 +24,7 @@ import (
 )
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name string
 		o    sim.Options
@@ -45,6 +46,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestPortInUse(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -54,6 +56,7 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestNodeSetIsDeterministic(t *testing.T) {
+	t.Parallel()
 	o := sim.Options{Compute: 2, PowerShelves: 1, Seed: 42, RackID: "r7", ComputeGeneration: sim.Mixed}
 	a, b := start(t, o), start(t, o)
 	o.Seed = 43
@@ -109,6 +112,7 @@ func (l *lines) all(t *testing.T) (out []obj) {
 }
 
 func TestRequestLog(t *testing.T) {
+	t.Parallel()
 	var out lines
 	rack := start(t, sim.Options{Compute: 1, RequestLog: &out})
 	d := rack.Devices()[0]
@@ -141,6 +145,7 @@ func TestRequestLog(t *testing.T) {
 
 // TestPartialUpload breaks an upload off and expects it in the log, and no task.
 func TestPartialUpload(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"multipart", "push"} {
 		t.Run(kind, func(t *testing.T) {
 			var out lines
@@ -197,6 +202,7 @@ func (s *stopping) Read(b []byte) (int, error) {
 }
 
 func TestManyDevices(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1150, PowerShelves: 50, ComputeGeneration: sim.Mixed})
 	require.Len(t, rack.Devices(), 1200)
 	ips := map[string]bool{}

@@ -19,6 +19,7 @@ import (
 
 // TestReadme reads every knob and rule of the README's table, and finds every knob there.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	snippet := regexp.MustCompile("`([^`]+)`")

@@ -21,6 +21,7 @@ import (
 )
 
 func TestSwitches(t *testing.T) {
+	t.Parallel()
 	var lines bytes.Buffer
 	rack, err := sim.Start(t.Context(), sim.Options{
 		Compute: 1, Switches: 2, SwitchGeneration: sim.Mixed, SwitchPassword: "os-pw", RequestLog: &lines,
@@ -74,6 +75,7 @@ func TestSwitches(t *testing.T) {
 }
 
 func TestSwitchControl(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Switches: 1, Control: "127.0.0.1:0", SwitchTiming: nvswitch.Timing{Reboot: time.Millisecond}})
 	base := "http://" + rack.ControlAddr() + "/sim/switches"
 	send := func(method, path, body string, into any) int {
@@ -103,6 +105,7 @@ func TestSwitchControl(t *testing.T) {
 }
 
 func TestSwitchesLosePowerWithTheShelves(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Switches: 1, PowerShelves: 1, CoupledPower: true, SwitchTiming: nvswitch.Timing{Reboot: time.Millisecond}})
 	c, s := newClient(t, rack, rack.Devices()[0]), rack.Switches()[0]
 	const actions = root + "/Chassis/powershelf/Actions/Chassis."

@@ -34,6 +34,7 @@ var everyType = []string{
 }
 
 func TestTypeTable(t *testing.T) {
+	t.Parallel()
 	models := bmc.Models()
 	require.Len(t, models, len(everyType))
 	for i, name := range everyType {
@@ -88,6 +89,7 @@ func crawl(t *testing.T, c *client) map[string]reply {
 }
 
 func TestTrees(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		entries []string
 		uris    []string
@@ -138,6 +140,7 @@ func TestTrees(t *testing.T) {
 }
 
 func TestNodeTypesOption(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{
 		Compute: 1, PowerShelves: 1, HostEndpoint: func(d *sim.Device) (*sim.HostEndpoint, error) {
 			if d.ID() != "compute-0002" {
@@ -204,6 +207,7 @@ func preserve(on bool) obj {
 }
 
 func TestLenovo(t *testing.T) {
+	t.Parallel()
 	const pldmHGX, imageBMC = `{"ImageType":"PLDM","Platform":"HGX"}`, `{"ImageType":"BMC"}`
 	ownTarget := targets(inventory + "BMC")
 	raw := func(name string) []byte { return firmwarepackage.Raw(name, 500) }
@@ -268,6 +272,7 @@ func TestLenovo(t *testing.T) {
 }
 
 func TestSupermicro(t *testing.T) {
+	t.Parallel()
 	_, d, c := of(t, "compute_gb300_supermicro")
 	for _, parameters := range []string{noTargets, targets(inventory + "HGX_FW_CPU_0"), targets(hgx, inventory+"FW_BMC_0"), targets(inventory + "FW_CPLD_0")} {
 		require.Equal(t, 400, c.upload(parameters, "obmc_2.bin", []byte("x")).status, parameters)
@@ -292,6 +297,7 @@ func TestSupermicro(t *testing.T) {
 }
 
 func TestWiwynn(t *testing.T) {
+	t.Parallel()
 	_, d, c := of(t, "compute_gb200_wiwynn")
 	require.Empty(t, c.version("FW_BMC_1"))
 	require.Regexp(t, `_NV_WW_0\d$`, c.version("FW_BMC_0"))
@@ -303,6 +309,7 @@ func TestWiwynn(t *testing.T) {
 }
 
 func TestImagesBySKU(t *testing.T) {
+	t.Parallel()
 	_, d, c := of(t, "compute_vrnvl72_nvidia")
 	content := pldm(t, "VR-P4110_1",
 		firmwarepackage.Component{Name: "IO_Board_SMA", Version: "a", SKU: []byte{0x4A, 0x36, 0x00, 0x10}},
@@ -319,6 +326,7 @@ func TestImagesBySKU(t *testing.T) {
 }
 
 func TestDeltaPower(t *testing.T) {
+	t.Parallel()
 	_, d, c := of(t, "powershelf_gb200_delta")
 	actions := c.get(root+"/PowerEquipment/PowerShelves/1").get("Oem", "deltaenergysystems", "Actions").(map[string]any)
 	target := func(name string) string { return actions[name].(map[string]any)["target"].(string) }
@@ -337,6 +345,7 @@ func TestDeltaPower(t *testing.T) {
 }
 
 func TestDeltaUpdates(t *testing.T) {
+	t.Parallel()
 	controller, err := firmwarepackage.Build(firmwarepackage.DeltaController("1.2.0"))
 	require.NoError(t, err)
 	supply := pldm(t, "psu", firmwarepackage.Component{Name: "PSU", Version: "0106"})
@@ -387,6 +396,7 @@ func TestDeltaUpdates(t *testing.T) {
 
 // TestSerialFallback is the all-units push that is refused, and units that need a second try.
 func TestSerialFallback(t *testing.T) {
+	t.Parallel()
 	_, d, c := of(t, "powershelf_gb300_liteon")
 	d.UpdateKnobs(func(k *bmc.Knobs) {
 		k.RejectAllSupplies, k.SupplyFailures, k.SuppliesUnchanged = true, map[string]int{"powerdevice1": 1}, []string{"powerdevice2"}
@@ -413,6 +423,7 @@ func TestSerialFallback(t *testing.T) {
 }
 
 func TestProductPackages(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		nodeType, number, parameters string
 		changed                      []string

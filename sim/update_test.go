@@ -23,6 +23,7 @@ const noTargets = `{"Targets":[]}`
 func targets(uris ...string) string { return `{"Targets":["` + strings.Join(uris, `","`) + `"]}` }
 
 func TestUploadChangesVersions(t *testing.T) {
+	t.Parallel()
 	hmcPackage := pldm(t, "GB200-P4975_0004",
 		firmwarepackage.Component{Name: "HMC", Version: "hmc-2"},
 		firmwarepackage.Component{Name: "GPU", Version: "gpu-2"},
@@ -97,6 +98,7 @@ func TestUploadChangesVersions(t *testing.T) {
 }
 
 func TestTaskRuns(t *testing.T) {
+	t.Parallel()
 	rack := start(t, sim.Options{Compute: 1, Timing: bmc.Timing{Task: 10 * time.Second}})
 	c := newClient(t, rack, rack.Devices()[0])
 	uri := c.taskURI(c.upload(noTargets, "bmc_2.bin", []byte("x")))
@@ -116,6 +118,7 @@ func TestTaskRuns(t *testing.T) {
 }
 
 func TestBadUploads(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	file := []byte("content")
 	tests := []struct {
@@ -155,6 +158,7 @@ func TestBadUploads(t *testing.T) {
 }
 
 func TestOctetStreamPushToTray(t *testing.T) {
+	t.Parallel()
 	_, d, c := tray(t)
 	uri := c.taskURI(c.post(update+"/update", pldm(t, "P4972", firmwarepackage.Component{Name: "BMC", Version: "5"})))
 	require.Equal(t, "Completed", c.follow(uri).get("TaskState"))
@@ -165,6 +169,7 @@ func TestOctetStreamPushToTray(t *testing.T) {
 }
 
 func TestShelfController(t *testing.T) {
+	t.Parallel()
 	archive, err := firmwarepackage.ShelfArchive("LITEON-BMC", "r2.0.0", "PF-1333-7R", []byte("image"))
 	require.NoError(t, err)
 	tests := []struct {
@@ -198,6 +203,7 @@ func TestShelfController(t *testing.T) {
 }
 
 func TestShelfControllerImmediate(t *testing.T) {
+	t.Parallel()
 	_, d, c := shelf(t)
 	// Shelves also take the push on the UpdateService itself.
 	require.Equal(t, 202, c.post(update, firmwarepackage.Raw("pmc_r3.bin", 0)).status)
@@ -207,6 +213,7 @@ func TestShelfControllerImmediate(t *testing.T) {
 }
 
 func TestPatchUpdateService(t *testing.T) {
+	t.Parallel()
 	patch := func(v string) obj {
 		return obj{"HttpPushUriOptions": obj{"HttpPushUriApplyTime": obj{"ApplyTime": v}}}
 	}
@@ -245,6 +252,7 @@ func TestPatchUpdateService(t *testing.T) {
 }
 
 func TestSupplyUpdates(t *testing.T) {
+	t.Parallel()
 	image := firmwarepackage.Raw("liteon-psu_F1F1_x.bin", 2000)
 	push := units + "/Actions/UpdateService/"
 	unit := func(c *client, i string) reply { return c.get(units + "/powerdevice" + i) }
@@ -294,6 +302,7 @@ func TestSupplyUpdates(t *testing.T) {
 }
 
 func TestUploadIsStreamed(t *testing.T) {
+	t.Parallel()
 	rack, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 1 << 20 })
 	file := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)

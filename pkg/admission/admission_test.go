@@ -20,6 +20,7 @@ import (
 var long = flag.Bool("long", false, "run the admission race for 200 rounds")
 
 func TestLeafIsOfferedWithItsLock(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	req := request(1, 2)
@@ -53,6 +54,7 @@ func TestLeafIsOfferedWithItsLock(t *testing.T) {
 }
 
 func TestBatchKeepsRequestOrder(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	held, err := a.AdmitLeaf(t.Context(), request(2, 3))
@@ -85,6 +87,7 @@ func TestBatchKeepsRequestOrder(t *testing.T) {
 }
 
 func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.AdmitTimeout = time.Millisecond })
 	_, err := a.AdmitLeaf(t.Context(), request(1, 2))
@@ -105,6 +108,7 @@ func TestBatchWithoutAnyNodeHasAFailedParent(t *testing.T) {
 }
 
 func TestCleanupPlanIsKeptByTheTopLevelJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	batch := request(1, 3)
@@ -157,15 +161,21 @@ func (h *harness) requireTimers(id job.ID, kinds ...bus.TimerKind) {
 
 // Eight processes want the same 50 nodes; each node must go to exactly one job.
 func TestEveryNodeGoesToOneJob(t *testing.T) {
+	t.Parallel()
 	const processes, nodes = 8, 50
-	rounds := 20
+	rounds := 8
 	if *long {
 		rounds = 200
 	}
 	h := newHarness(t)
 	var admitters []*Admitter
 	for range processes {
-		admitters = append(admitters, h.admitter(func(o *Options) { o.MaxTrackedJobs = 100_000 }))
+		admitters = append(admitters, h.admitter(func(o *Options) {
+			o.MaxTrackedJobs = 100_000
+			// Whoever loses every race until its limit is told so, and the node may
+			// go to nobody. This is about races, not about the speed of the machine.
+			o.Limit, o.BrokerLimit = 5*time.Minute, 5*time.Minute
+		}))
 	}
 	var refs []node.Ref
 	for i := range nodes {
@@ -224,6 +234,7 @@ func TestEveryNodeGoesToOneJob(t *testing.T) {
 }
 
 func TestChunkedBatch(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	_, err := a.AdmitLeaf(t.Context(), request(599, 600))
@@ -247,6 +258,7 @@ func TestChunkedBatch(t *testing.T) {
 // The process dies between chunks of a batch: what is stored is consistent and
 // the timer that closes the admission is armed.
 func TestDeathBetweenChunks(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	a := h.admitter(func(o *Options) {
@@ -277,6 +289,7 @@ func TestDeathBetweenChunks(t *testing.T) {
 
 // A batch that is asked to stop between its chunks takes no further nodes.
 func TestCancelBetweenChunks(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) {
 		o.chunkNodes = 2
@@ -310,6 +323,7 @@ func TestCancelBetweenChunks(t *testing.T) {
 }
 
 func TestCapacity(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.MaxTrackedJobs, o.ReapInterval, o.Retention = 4, time.Nanosecond, time.Hour })
 	first, err := a.AdmitLeaf(t.Context(), request(100, 101))
@@ -343,6 +357,7 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a, other := h.admitter(nil), h.admitter(nil)
 	req := request(0, 3)
@@ -394,6 +409,7 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestConcurrentRepetitionsCreateOneJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a, b := h.admitter(nil), h.admitter(nil)
 	req := request(0, 1)
@@ -416,6 +432,7 @@ func TestConcurrentRepetitionsCreateOneJob(t *testing.T) {
 }
 
 func TestSynchronousOperationIsNamed(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	_, err := h.conn.HoldSync(t.Context(), ref(1), syncLock("power change", time.Minute), bus.Absent, time.Minute)
@@ -435,6 +452,7 @@ func TestSynchronousOperationIsNamed(t *testing.T) {
 }
 
 func TestBrokerAway(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.BrokerLimit = 300 * time.Millisecond; o.BrokerPause = 20 * time.Millisecond })
 	h.b.Close()
@@ -443,6 +461,7 @@ func TestBrokerAway(t *testing.T) {
 }
 
 func TestDeadlineShortensLimits(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	req := request(1, 2)
@@ -455,6 +474,7 @@ func TestDeadlineShortensLimits(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	_, err := New(Options{})
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	for _, name := range []string{"default", "refuse", "queue", "supersede"} {

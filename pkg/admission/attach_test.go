@@ -63,6 +63,7 @@ func (h *harness) requireCounted() {
 }
 
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.chunkNodes = 2 })
 	for name, tc := range map[string]struct{ from, ended int }{
@@ -109,6 +110,7 @@ func TestAttach(t *testing.T) {
 }
 
 func TestAttachIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	admit := func(from, to int) job.ID {
@@ -177,6 +179,7 @@ func (h *harness) cancel(id job.ID) {
 
 // The parent ends between two chunks: the nodes that are left get no job.
 func TestParentEndsBetweenAttachedChunks(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	var id job.ID
 	a := h.admitter(func(o *Options) {
@@ -202,6 +205,7 @@ func TestParentEndsBetweenAttachedChunks(t *testing.T) {
 
 // A try whose answer was lost is told from what others have attached meanwhile.
 func TestLostAnswerOfAttachIsFound(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	first, err := a.Admit(t.Context(), request(0, 1))
@@ -257,6 +261,7 @@ func TestLostAnswerOfAttachIsFound(t *testing.T) {
 // Two processes attach at random moments while the children of a batch end. Every
 // child that was attached is counted, and the parent has not ended without it.
 func TestAttachAtRandomMoments(t *testing.T) {
+	t.Parallel()
 	const rounds, attachers, calls = 6, 2, 8
 	h := newHarness(t)
 	processes := []*Admitter{h.admitter(nil), h.admitter(nil)}
@@ -328,6 +333,7 @@ func TestAttachAtRandomMoments(t *testing.T) {
 // Two requests that extend one batch expect the same revision of it, which a
 // transaction cannot do twice.
 func TestSharesOfOneParentDoNotShareATransaction(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	id, err := job.NewFamily(rand.Reader)
@@ -346,6 +352,7 @@ func TestSharesOfOneParentDoNotShareATransaction(t *testing.T) {
 
 // Attaching waits for the last chunk of the batch's own admission.
 func TestAttachWaitsForTheAdmission(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	other := h.admitter(func(o *Options) { o.BrokerPause = time.Millisecond })
 	type outcome struct {
@@ -379,6 +386,7 @@ func TestAttachWaitsForTheAdmission(t *testing.T) {
 // A node held by a child that is newer than the round's look at the parent may be
 // held by an earlier try of the same request, so the round starts again.
 func TestChildNewerThanTheRoundIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	first, err := a.Admit(t.Context(), request(0, 1))

@@ -18,6 +18,7 @@ func failed(i int) Node {
 }
 
 func TestJobsThatHaveEndedAreAdmitted(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	holder, err := a.AdmitLeaf(t.Context(), Request{Type: job.TypeFirmwareUpdate, Nodes: []Node{candidate(ref(9))}})
@@ -46,6 +47,7 @@ func TestJobsThatHaveEndedAreAdmitted(t *testing.T) {
 }
 
 func TestJobsThatHaveEndedStandBesideOthers(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	res, err := a.Admit(t.Context(), Request{Type: job.TypeFirmwareUpdate, RackID: "r1", Nodes: []Node{failed(0), candidate(ref(1))}})
@@ -59,6 +61,7 @@ func TestJobsThatHaveEndedStandBesideOthers(t *testing.T) {
 // A batch in several chunks that ends with its admission is sealed by the fold,
 // which hears of the admission by its event.
 func TestChunksOfJobsThatHaveEnded(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.chunkNodes = 2 })
 	res, err := a.Admit(t.Context(), Request{Type: job.TypeFirmwareUpdate, RackID: "r1", Nodes: []Node{failed(0), failed(1), failed(2)}})
@@ -73,6 +76,7 @@ func TestChunksOfJobsThatHaveEnded(t *testing.T) {
 }
 
 func TestLeafThatHasEnded(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	node := failed(0)

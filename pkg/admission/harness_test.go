@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -31,10 +32,7 @@ type harness struct {
 
 func newHarness(t *testing.T) *harness {
 	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
-	h := &harness{t: t, b: b}
+	h := &harness{t: t, b: brokertest.Start(t)}
 	h.conn = h.connect()
 	require.NoError(t, h.conn.Provision(t.Context()))
 	return h

@@ -19,6 +19,7 @@ import (
 func timestampIn(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
 
 func TestQueueParksBehindTheHolder(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) {
 		o.MaxParked = 2
@@ -64,6 +65,7 @@ func (h *harness) finished(id job.ID) *job.Event {
 }
 
 func TestSupersedeReplacesWhatHasNotStarted(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	holder, err := a.AdmitLeaf(t.Context(), request(1, 2))
@@ -94,6 +96,7 @@ func TestSupersedeReplacesWhatHasNotStarted(t *testing.T) {
 }
 
 func TestSupersedeRefusesWhatHasStarted(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	holder, err := a.AdmitLeaf(t.Context(), request(1, 2))
@@ -108,6 +111,7 @@ func TestSupersedeRefusesWhatHasStarted(t *testing.T) {
 
 // The holder starts between the parking of the new job and the end of the old one.
 func TestSupersedeLosesTheRace(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	holder, err := a.AdmitLeaf(t.Context(), request(1, 2))
@@ -137,6 +141,7 @@ func claim(t *testing.T, h *harness, id job.ID) {
 }
 
 func TestBusyRefusal(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	for name, l := range map[string]bus.Lock{
 		"never locked": {},

@@ -16,12 +16,14 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
 // A try whose answer was lost is found by what it has stored, and not made twice.
 func TestLostAnswerIsFound(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	for name, leaf := range map[string]bool{"leaf": true, "batch": false} {
@@ -55,9 +57,9 @@ func TestLostAnswerIsFound(t *testing.T) {
 
 // The broker restarts while an admission is under way; the caller does not notice.
 func TestBrokerRestartIsRiddenOut(t *testing.T) {
-	dir := t.TempDir()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: dir, Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
+	t.Parallel()
+	dir := brokertest.StoreDir(t)
+	b := brokertest.StartIn(t, dir, -1)
 	u, err := url.Parse(b.URL())
 	require.NoError(t, err)
 	port, err := strconv.Atoi(u.Port())
@@ -96,6 +98,7 @@ func TestBrokerRestartIsRiddenOut(t *testing.T) {
 // When the broker stays away between chunks, the caller learns the parent's id
 // and which nodes were reached.
 func TestBrokerLostBetweenChunks(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) {
 		o.chunkNodes, o.BrokerLimit, o.AnnounceLimit = 5, 300*time.Millisecond, 10*time.Millisecond
@@ -112,6 +115,7 @@ func TestBrokerLostBetweenChunks(t *testing.T) {
 
 // However many wait for a broker that is away, each is told in time.
 func TestEveryoneIsToldInTime(t *testing.T) {
+	t.Parallel()
 	const limit = 500 * time.Millisecond
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.BrokerLimit, o.BrokerPause = limit, 20*time.Millisecond })
@@ -137,6 +141,7 @@ func TestEveryoneIsToldInTime(t *testing.T) {
 // The answer of a commit was lost, and by the time its repetition is refused the
 // job has ended and its node is free: only the job's own record tells.
 func TestLostAnswerOfAJobThatHasEndedIsFound(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	req := request(0, 1)
@@ -157,6 +162,7 @@ func TestLostAnswerOfAJobThatHasEndedIsFound(t *testing.T) {
 // Requests with the same key never share a transaction, in which both would
 // expect the key to be absent: the broker would refuse it again and again.
 func TestEqualKeysDoNotShareATransaction(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	var waiting []*share
@@ -176,6 +182,7 @@ func TestEqualKeysDoNotShareATransaction(t *testing.T) {
 // A batch that was cut off, whose first chunk refused a node, is told the same
 // when its key is used again: the note about the cut stands for no node.
 func TestReplayOfACutOffBatch(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	holder := h.admitter(nil)
 	_, err := holder.AdmitLeaf(t.Context(), request(1, 2))

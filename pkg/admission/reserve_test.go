@@ -50,6 +50,7 @@ func (h *harness) requireNothingKept(records int64, busy ...int) {
 }
 
 func TestCoordinatorReservesAllOrNothing(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	busy, err := a.AdmitLeaf(t.Context(), request(4, 5))
@@ -101,6 +102,7 @@ func TestCoordinatorReservesAllOrNothing(t *testing.T) {
 }
 
 func TestCoordinatorIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		options func(*Options)
 		before  func(h *harness, a *Admitter)
@@ -149,6 +151,7 @@ func TestCoordinatorIsRefused(t *testing.T) {
 }
 
 func TestUnusableReservations(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	foreign, twice, batch := sequence(0, 2), sequence(0, 2), sequence(0, 2)
@@ -168,6 +171,7 @@ func TestUnusableReservations(t *testing.T) {
 }
 
 func TestCoordinatorIsFoundByItsKey(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	req := sequence(0, 3)
@@ -185,6 +189,7 @@ func TestCoordinatorIsFoundByItsKey(t *testing.T) {
 
 // A try whose answer was lost is found, and not taken for somebody else's.
 func TestLostAnswerOfACoordinatorIsFound(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)
 	req := sequence(0, 5)
@@ -202,6 +207,7 @@ func TestLostAnswerOfACoordinatorIsFound(t *testing.T) {
 // Many processes want overlapping sequences and single nodes at once: whoever is
 // admitted has everything, and nobody has a part.
 func TestRacingReservations(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	const processes = 6
 	var wg sync.WaitGroup

@@ -37,6 +37,7 @@ func directOptions(h agent.Handler) agent.DirectOptions {
 }
 
 func TestDirectRun(t *testing.T) {
+	t.Parallel()
 	var events []job.Event
 	o := directOptions(func(ctx context.Context, task *agent.Task) (agent.Outcome, error) {
 		login, err := task.Credentials(node.EndpointBMC)
@@ -69,6 +70,7 @@ func TestDirectRun(t *testing.T) {
 }
 
 func TestDirectFailures(t *testing.T) {
+	t.Parallel()
 	run := func(h agent.Handler) job.Event {
 		end, err := agent.RunDirect(t.Context(), directOptions(h))
 		require.NoError(t, err)
@@ -90,6 +92,7 @@ func TestDirectFailures(t *testing.T) {
 }
 
 func TestDirectCancel(t *testing.T) {
+	t.Parallel()
 	for _, interruptible := range []bool{true, false} {
 		cancel, first := make(chan struct{}), newGate()
 		second := false
@@ -122,6 +125,7 @@ func TestDirectCancel(t *testing.T) {
 // A Once stage has changed nothing before it was prepared, so that it is cut, or
 // left behind its preparation.
 func TestDirectCancelWhilePreparing(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(ctx context.Context, task *agent.Task) error{
 		"cut": func(ctx context.Context, _ *agent.Task) error {
 			<-ctx.Done()
@@ -190,6 +194,7 @@ func (h *hang) run(ctx context.Context, task *agent.Task) (agent.Outcome, error)
 }
 
 func TestDirectCutWithoutState(t *testing.T) {
+	t.Parallel()
 	ctx, cut := context.WithCancel(t.Context())
 	h := &hang{reached: cut}
 	end, err := agent.RunDirect(ctx, directOptions(h.run))
@@ -200,6 +205,7 @@ func TestDirectCutWithoutState(t *testing.T) {
 }
 
 func TestDirectCutWithState(t *testing.T) {
+	t.Parallel()
 	ctx, cut := context.WithCancel(t.Context())
 	h := &hang{reached: cut}
 	o := directOptions(h.run)
@@ -228,6 +234,7 @@ func TestDirectCutWithState(t *testing.T) {
 
 // A request to stop is not for the run that takes the job up again.
 func TestDirectGoesOnAfterCancelAndCut(t *testing.T) {
+	t.Parallel()
 	ctx, cut := context.WithCancel(t.Context())
 	cancel := make(chan struct{})
 	resumed := false
@@ -262,6 +269,7 @@ func TestDirectGoesOnAfterCancelAndCut(t *testing.T) {
 
 // The process dies at each point of the runtime.
 func TestDirectCrash(t *testing.T) {
+	t.Parallel()
 	for point, runs := range map[string]int32{agent.FailAfterIntent: 1, agent.FailAfterDone: 1, agent.FailBeforeAck: 1} {
 		t.Run(point, func(t *testing.T) {
 			points, err := failpoint.Parse(point + "=error@1")
@@ -286,6 +294,7 @@ func TestDirectCrash(t *testing.T) {
 }
 
 func TestDirectStateFile(t *testing.T) {
+	t.Parallel()
 	started := newGate()
 	dir := t.TempDir()
 	o := directOptions(func(ctx context.Context, _ *agent.Task) (agent.Outcome, error) {

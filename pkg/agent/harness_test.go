@@ -23,6 +23,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -64,9 +65,8 @@ type site struct {
 
 func newSite(t testing.TB, timing bus.Timing) *site {
 	t.Helper()
-	s := &site{t: t, store: t.TempDir(), port: -1, timing: timing}
+	s := &site{t: t, store: brokertest.StoreDir(t), port: -1, timing: timing}
 	s.startBroker()
-	t.Cleanup(func() { s.broker.Close() })
 	u, err := url.Parse(s.broker.URL())
 	require.NoError(t, err)
 	s.port, err = strconv.Atoi(u.Port())
@@ -89,9 +89,7 @@ func newSite(t testing.TB, timing bus.Timing) *site {
 }
 
 func (s *site) startBroker() {
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: s.store, Host: "127.0.0.1", Port: s.port})
-	require.NoError(s.t, err)
-	s.broker = b
+	s.broker = brokertest.StartIn(s.t, s.store, s.port)
 }
 
 func (s *site) connect(role string) *bus.Conn { return s.connectWith(role, s.timing) }

@@ -22,6 +22,7 @@ func objectKey(t *testing.T, id string) CatalogKey {
 }
 
 func TestCatalogKeys(t *testing.T) {
+	t.Parallel()
 	_, err := CatalogObject("")
 	require.ErrorIs(t, err, ErrBadID)
 	_, err = CatalogPlan(strings.Repeat("x", maxTokenBytes+1))

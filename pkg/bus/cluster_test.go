@@ -6,53 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// freePorts finds ports that nobody listens on.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		var lc net.ListenConfig
-		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { _ = l.Close() }()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
-}
-
 // startCluster runs three servers and returns a connection to them.
 func startCluster(t *testing.T) ([]*broker.Broker, *Conn) {
 	t.Helper()
-	ports := freePorts(t, 3)
-	brokers := make([]*broker.Broker, 3)
+	brokers := brokertest.StartCluster(t)
 	var urls []string
-	started := make(chan error, 3)
-	for i := range brokers {
-		go func() {
-			var err error
-			brokers[i], err = broker.Start(broker.Options{
-				Name: fmt.Sprintf("n%d", i), StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1,
-				Cluster: &broker.Cluster{Name: "test", Port: ports[i], Peers: ports},
-			})
-			started <- err
-		}()
-	}
-	for range brokers {
-		require.NoError(t, <-started)
-	}
 	for _, b := range brokers {
-		t.Cleanup(b.Close)
 		urls = append(urls, b.URL())
 	}
 	await(t, "the cluster", func() bool {

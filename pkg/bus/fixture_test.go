@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 )
@@ -32,15 +33,6 @@ func quick() Timing {
 	return t
 }
 
-// startBroker runs a single server as every installation has it.
-func startBroker(t *testing.T) *broker.Broker {
-	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
-	return b
-}
-
 func open(t *testing.T, url string, change ...func(*Options)) *Conn {
 	t.Helper()
 	o := Options{URLs: []string{url}, Name: t.Name(), Role: "test", Replicas: 1, Timing: quick()}
@@ -56,7 +48,7 @@ func open(t *testing.T, url string, change ...func(*Options)) *Conn {
 // provisioned is a broker and a connection to it, ready for use.
 func provisioned(t *testing.T) (*Conn, *broker.Broker) {
 	t.Helper()
-	b := startBroker(t)
+	b := brokertest.Start(t)
 	c := open(t, b.URL())
 	require.NoError(t, c.Provision(t.Context()))
 	return c, b

@@ -15,6 +15,7 @@ import (
 )
 
 func TestTokenIsReversibleAndFitsASubject(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.OneOf(rapid.String(), rapid.Custom(func(t *rapid.T) string {
 			return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
@@ -36,6 +37,7 @@ func TestTokenIsReversibleAndFitsASubject(t *testing.T) {
 }
 
 func TestDifferentIDsHaveDifferentTokens(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.StringN(1, 8, 16).Draw(t, "a"), rapid.StringN(1, 8, 16).Draw(t, "b")
 		require.Equal(t, a == b, encodeToken(a) == encodeToken(b))
@@ -43,6 +45,7 @@ func TestDifferentIDsHaveDifferentTokens(t *testing.T) {
 }
 
 func TestDecodeTokenRefusesBrokenEscapes(t *testing.T) {
+	t.Parallel()
 	for _, token := range []string{"=", "=4", "a=zz", "="} {
 		_, err := DecodeToken(token)
 		require.ErrorIs(t, err, ErrBadID, token)
@@ -50,12 +53,14 @@ func TestDecodeTokenRefusesBrokenEscapes(t *testing.T) {
 }
 
 func TestCheckRefNamesTheFault(t *testing.T) {
+	t.Parallel()
 	require.NoError(t, CheckRef(node.Ref{RackID: "a b/c", NodeID: "ä.*>"}))
 	require.ErrorContains(t, CheckRef(node.Ref{NodeID: "n"}), "rack id")
 	require.ErrorContains(t, CheckRef(node.Ref{RackID: "r", NodeID: strings.Repeat(".", 43)}), "node id")
 }
 
 func TestSubjects(t *testing.T) {
+	t.Parallel()
 	id, err := job.ParseID("01020304-0506-4708-890a-0b0c00000003")
 	require.NoError(t, err)
 	ref := node.Ref{RackID: "rack.1", NodeID: "n:1"}

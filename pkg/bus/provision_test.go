@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
@@ -70,7 +71,7 @@ func TestProvisionNamesEveryDifference(t *testing.T) {
 
 func TestVerifyWaitsUntilAnotherProcessHasProvisioned(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
+	b := brokertest.Start(t)
 	api, jobs := open(t, b.URL()), open(t, b.URL())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -89,6 +90,7 @@ func TestProvisionWaitsForTheBroker(t *testing.T) {
 }
 
 func TestCheckServerVersion(t *testing.T) {
+	t.Parallel()
 	for version, ok := range map[string]bool{
 		"2.15.0": true, "2.15.2": true, "2.16.0-RC.1": true, "3.0.0": true, "2.14.9": false, "2.9.25": false, "1.99.0": false, "x": false,
 	} {
@@ -102,6 +104,7 @@ func TestCheckServerVersion(t *testing.T) {
 
 // TestSmallPayloadIsRefused starts a broker with the server's own limit.
 func TestSmallPayloadIsRefused(t *testing.T) {
+	t.Parallel()
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(),
 	})

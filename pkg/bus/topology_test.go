@@ -13,6 +13,7 @@ import (
 // TestTopology pins every setting on which the mechanism depends. A change here
 // makes existing installations refuse to start.
 func TestTopology(t *testing.T) {
+	t.Parallel()
 	type row struct {
 		subjects      []string
 		perSubject    int64

@@ -19,6 +19,7 @@ func at(nodeID string) node.Ref { return node.Ref{RackID: "rack", NodeID: nodeID
 func lockFor(id job.ID) *rackbusv1.NodeLock { return &rackbusv1.NodeLock{V: 1, JobId: id.String()} }
 
 func TestTxMakesAllChangesOrNone(t *testing.T) {
+	t.Parallel()
 	c, _ := provisioned(t)
 	id, other := newID(t), newID(t)
 	rec := leafRecord(id, "n1")
@@ -59,6 +60,7 @@ func TestTxMakesAllChangesOrNone(t *testing.T) {
 }
 
 func TestTxOfTheGreatestSize(t *testing.T) {
+	t.Parallel()
 	c, _ := provisioned(t)
 	id := newID(t)
 	tx := c.Begin()
@@ -79,6 +81,7 @@ func TestTxOfTheGreatestSize(t *testing.T) {
 }
 
 func TestTxWithoutExpectationIsRefused(t *testing.T) {
+	t.Parallel()
 	c, _ := provisioned(t)
 	rec := leafRecord(newID(t), "n")
 	tx := c.Begin()
@@ -90,6 +93,7 @@ func TestTxWithoutExpectationIsRefused(t *testing.T) {
 // TestLostCommit loses the request or the answer of a commit. Whatever happens,
 // the caller learns what is true.
 func TestLostCommit(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		mode cut
 		// meanwhile is what another process commits before the first one can ask.
@@ -154,6 +158,7 @@ func TestLostCommit(t *testing.T) {
 }
 
 func TestCommitIsUnavailableWithoutBroker(t *testing.T) {
+	t.Parallel()
 	_, b := provisioned(t)
 	proxy := startCutter(t, b.URL())
 	c := open(t, proxy.url())
@@ -168,6 +173,7 @@ func TestCommitIsUnavailableWithoutBroker(t *testing.T) {
 }
 
 func TestSealRecordCancelsTheDeadline(t *testing.T) {
+	t.Parallel()
 	c, b := provisioned(t)
 	id := newID(t)
 	rec := leafRecord(id, "n")
@@ -203,6 +209,7 @@ func TestSealRecordCancelsTheDeadline(t *testing.T) {
 }
 
 func TestGoneHidesTheWholeFamily(t *testing.T) {
+	t.Parallel()
 	c, _ := provisioned(t)
 	id := newID(t)
 	ended := func(r job.Record) job.Record { r.State = job.StateCompleted; return r }

@@ -377,6 +377,7 @@ func (p resetParameter) test(t *testing.T) {
 }
 
 func TestF4ManagerResetWithoutParameters(t *testing.T) {
+	t.Parallel()
 	for _, p := range []resetParameter{
 		{"takes no parameter", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`}, false},
 		{"takes no body", `{"target":"/mreset"}`, []http.HandlerFunc{reply(400, ""), reply(400, ""), reply(200, "")}, []string{`{"ResetType":"GracefulRestart"}`, `{}`, ``}, false},
@@ -388,6 +389,7 @@ func TestF4ManagerResetWithoutParameters(t *testing.T) {
 }
 
 func TestF5ManagerResetTakesAnAdvertisedValue(t *testing.T) {
+	t.Parallel()
 	for _, p := range []resetParameter{
 		{"values in place", `{"target":"/mreset","ResetType@Redfish.AllowableValues":["ForceRestart"]}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},
 		{"values in ActionInfo", `{"target":"/mreset","@Redfish.ActionInfo":"/info"}`, []http.HandlerFunc{reply(204, "")}, []string{`{"ResetType":"ForceRestart"}`}, false},

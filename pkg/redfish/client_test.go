@@ -25,6 +25,7 @@ import (
 )
 
 func TestF11EveryRequestCarriesBasicAuthAndAsksForIdentity(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	_, err := b.client(gb200).PowerState(t.Context())
@@ -40,6 +41,7 @@ func TestF11EveryRequestCarriesBasicAuthAndAsksForIdentity(t *testing.T) {
 }
 
 func TestEndpointFaults(t *testing.T) {
+	t.Parallel()
 	good := redfish.Endpoint{Address: "192.0.2.7", Username: user, Password: secret.New(planted)}
 	for name, spoil := range map[string]func(*redfish.Endpoint){
 		"no address":       func(e *redfish.Endpoint) { e.Address = "" },
@@ -64,6 +66,7 @@ func TestEndpointFaults(t *testing.T) {
 }
 
 func TestStatusBecomesCode(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		answer http.HandlerFunc
 		code   redfish.ErrorCode
@@ -94,6 +97,7 @@ func TestStatusBecomesCode(t *testing.T) {
 }
 
 func TestNoConnection(t *testing.T) {
+	t.Parallel()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := gone.Addr().(*net.TCPAddr).Port
@@ -118,6 +122,7 @@ func TestNoConnection(t *testing.T) {
 }
 
 func TestCertificateIsCheckedWhenACAIsGiven(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	with := func(roots *x509.CertPool, host string) error {
@@ -171,6 +176,7 @@ func TestF12SilentHandshakeTimesOut(t *testing.T) {
 }
 
 func TestCallerEndsARequest(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("operator said so")
@@ -185,6 +191,7 @@ func TestCallerEndsARequest(t *testing.T) {
 }
 
 func TestAnswersHaveALimit(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(systemURI, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"x":"`)
@@ -200,6 +207,7 @@ func TestAnswersHaveALimit(t *testing.T) {
 }
 
 func TestF13Redirects(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{301, 302, 307, 308} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			b := newBMC(t)
@@ -217,6 +225,7 @@ func TestF13Redirects(t *testing.T) {
 }
 
 func TestF13ForeignRedirectIsRefused(t *testing.T) {
+	t.Parallel()
 	foreign := newBMC(t)
 	for name, location := range map[string]string{
 		"other host":   foreign.srv.URL + systemURI,
@@ -246,6 +255,7 @@ func TestF13ForeignRedirectIsRefused(t *testing.T) {
 }
 
 func TestLinksOutsideTheDeviceAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	foreign := newBMC(t)
 	for _, target := range []string{foreign.srv.URL + "/x", "//evil.example/x", "redfish/v1/x", "/redfish/v1/../x",
 		"/redfish/v1/%2E%2e/x", `/redfish\..\x`, "/redfish/v1/a%2fb", "/redfish/v1/a%5Cb", "/redfish/v1/a\nb"} {
@@ -261,6 +271,7 @@ func TestLinksOutsideTheDeviceAreNotFollowed(t *testing.T) {
 }
 
 func TestCredentialsNeverShow(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(systemURI, func(w http.ResponseWriter, r *http.Request) {
 		// A device that echoes what it got.
@@ -282,6 +293,7 @@ func TestCredentialsNeverShow(t *testing.T) {
 }
 
 func TestG4CredentialFaultIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{401, 403} {
 		b := newBMC(t)
 		for _, route := range []string{systemURI, tasksURI + "/1", "/redfish/v1", updateURI, inventoryURI, "/redfish/v1/Chassis", "/redfish/v1/Chassis/Chassis_0"} {
@@ -313,6 +325,7 @@ func TestG4CredentialFaultIsAskedOnce(t *testing.T) {
 }
 
 func TestRetryAfterIsRead(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(systemURI, reply(503, "", "Retry-After", "17"))
 	_, err := b.client(gb200).PowerState(t.Context())
@@ -320,6 +333,7 @@ func TestRetryAfterIsRead(t *testing.T) {
 }
 
 func TestErrorTakesTheTellingMessage(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	b.on("POST "+resetURI, reply(400, `{"error":{"code":"x","@Message.ExtendedInfo":[

@@ -62,6 +62,7 @@ func (b *bmc) deltaChassis(supplies ...string) {
 }
 
 func TestDeltaPowerState(t *testing.T) {
+	t.Parallel()
 	oem := func(value string) string {
 		return `{"PowerState":"On","Oem":{"deltaenergysystems":{"Power":` + value + `}}}`
 	}
@@ -90,6 +91,7 @@ func TestDeltaPowerState(t *testing.T) {
 }
 
 func TestDeltaChassisLookup(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.deltaChassis(`{"PowerState":"On"}`)
 	c := b.client(delta)
@@ -114,6 +116,7 @@ func TestDeltaChassisLookup(t *testing.T) {
 }
 
 func TestDeltaShelfLookup(t *testing.T) {
+	t.Parallel()
 	const half = `{"EquipmentType":"PowerShelf","Manufacturer":"Delta","Oem":{"deltaenergysystems":{"Actions":{"#PowerShelf.TurnOnPSUs":{"target":"/wrong"}}}}}`
 	elsewhere := `{"Name":"Rack PDU","Oem":{"deltaenergysystems":{"Actions":{"#PowerShelf.TurnOnPSUs":{"target":"/any"},"#PowerShelf.TurnOffPSUs":{"target":"/anyOff"}}}}}`
 	for _, c := range []struct {

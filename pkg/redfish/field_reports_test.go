@@ -25,6 +25,7 @@ import (
 
 // F3: a link is a string, an object, or a list of either.
 func TestF3LinksComeInEveryShape(t *testing.T) {
+	t.Parallel()
 	for shape, link := range map[string]string{
 		"object":      `{"@odata.id":"/redfish/v1/S/P"}`,
 		"string":      `"/redfish/v1/S/P"`,
@@ -65,6 +66,7 @@ func TestF9NewTaskMayAnswer404AtFirst(t *testing.T) {
 
 // F11: a device whose compressed answers are broken.
 func TestF11BrokenCompressionIsNeverAskedFor(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(systemURI, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -81,6 +83,7 @@ func TestF11BrokenCompressionIsNeverAskedFor(t *testing.T) {
 
 // F12: a silent device costs its own request and nobody else's.
 func TestF12SilentDeviceDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	other := newBMC(t)
 	b.on(systemURI, hang)
@@ -140,6 +143,7 @@ func worksWell(t *testing.T) *bmc {
 // G1: session slots run out. Rackbus takes none: every request carries Basic
 // credentials of its own.
 func TestG1NoSessionIsEverOpened(t *testing.T) {
+	t.Parallel()
 	b := worksWell(t)
 	var sessions atomic.Int32
 	b.on("/redfish/v1/SessionService/Sessions", func(w http.ResponseWriter, _ *http.Request) {
@@ -192,6 +196,7 @@ func TestG3RefusedInTheMiddleOfAJob(t *testing.T) {
 // G4: a changed password makes every request fail, each of them once: repeating
 // it would lock the account.
 func TestG4RefusedCredentialsAreNotTriedAgain(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	for _, route := range []string{systemURI, inventoryURI, updateURI, tasksURI + "/7", "/redfish/v1/Systems", shelfURI, chassisURI, unitsURI} {
 		b.on(route, refuse(401, "Base.1.18.InsufficientPrivilege", "no"))
@@ -212,6 +217,7 @@ func TestG4RefusedCredentialsAreNotTriedAgain(t *testing.T) {
 // G5: credentials changed in the request are used from the first request on, also
 // over a connection that the old ones have opened.
 func TestG5ChangedCredentialsAreUsedAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	var accepted atomic.Value
 	accepted.Store(planted)
@@ -236,6 +242,7 @@ func TestG5ChangedCredentialsAreUsedAtOnce(t *testing.T) {
 // G6: a refusal leaves nothing stale behind; the same client works again as soon
 // as the device does, without a login.
 func TestG6RefusalLeavesNothingStale(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(systemURI, ok(`{"Id":"System_0","PowerState":"On"}`), reply(401, ""), ok(`{"Id":"System_0","PowerState":"Off"}`))
 	c := b.client(gb200)
@@ -249,6 +256,7 @@ func TestG6RefusalLeavesNothingStale(t *testing.T) {
 // G8: missing credentials are told in clear words before anything is sent, and
 // the next request may bring them.
 func TestG8MissingCredentialsAreToldAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	e := b.endpoint
@@ -263,6 +271,7 @@ func TestG8MissingCredentialsAreToldAtOnce(t *testing.T) {
 
 // G9: a job at debug level, on a device that echoes what it was sent.
 func TestG9PasswordIsNowhere(t *testing.T) {
+	t.Parallel()
 	b := worksWell(t)
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		refuse(500, "Base.1.18.Echo "+planted, planted+" "+r.Header.Get("Authorization"))(w, r)
@@ -322,6 +331,7 @@ func TestH5AuxCycleComesAfterTheHostIsOff(t *testing.T) {
 // H7: a transition is neither on nor off, however long it lasts, and is told as
 // what it is.
 func TestH7TransitionIsUnknownWithItsReason(t *testing.T) {
+	t.Parallel()
 	for _, raw := range []string{"PoweringOn", "PoweringOff", "Paused"} {
 		b := newBMC(t)
 		b.system(`"` + raw + `"`)

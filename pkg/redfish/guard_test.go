@@ -64,6 +64,7 @@ func guarded(g redfish.Guard) func(*redfish.Options) {
 }
 
 func TestNothingIsSentWithoutTheHold(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	b.on("POST "+resetURI, reply(204, ""))
@@ -84,6 +85,7 @@ func TestNothingIsSentWithoutTheHold(t *testing.T) {
 }
 
 func TestTheHoldIsAskedAgainAfterTheHandshake(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	g := &hold{allow: 1}
@@ -95,6 +97,7 @@ func TestTheHoldIsAskedAgainAfterTheHandshake(t *testing.T) {
 }
 
 func TestTheHoldIsAskedBeforeEveryChunk(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(updateURI, ok(`{"MultipartHttpPushUri":"`+multipartURI+`"}`))
 	b.on("POST "+multipartURI, reply(202, `{"Id":"1","TaskState":"New"}`))
@@ -122,6 +125,7 @@ func TestTheHoldIsAskedBeforeEveryChunk(t *testing.T) {
 }
 
 func TestALostHoldCutsTheRequest(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	lost, lose := context.WithCancel(t.Context())
@@ -139,6 +143,7 @@ func TestALostHoldCutsTheRequest(t *testing.T) {
 }
 
 func TestRedirectedChangesAskTheHoldAgain(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"On"`)
 	g := &hold{allow: -1}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestF1InventoryDecodesLeniently(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(inventoryURI, ok(members(inventoryURI+"/a", inventoryURI+"/b", inventoryURI+"/c")))
 	b.on(inventoryURI+"/a", ok(`{"Id":"FW_BMC_0","Version":" 25.06 ","Updateable":"true","WriteProtected":false,
@@ -37,6 +38,7 @@ func TestF1InventoryDecodesLeniently(t *testing.T) {
 }
 
 func TestInventoryWithOneBadMember(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(inventoryURI, ok(members(inventoryURI+"/a", inventoryURI+"/b", inventoryURI+"/c")))
 	b.on(inventoryURI+"/a", ok(`{"Id":"a"}`))
@@ -53,6 +55,7 @@ func TestInventoryWithOneBadMember(t *testing.T) {
 }
 
 func TestEmbeddedInventory(t *testing.T) {
+	t.Parallel()
 	embedded := func(names ...string) string {
 		list := ""
 		for _, n := range names {
@@ -82,6 +85,7 @@ func TestEmbeddedInventory(t *testing.T) {
 }
 
 func TestInventoryCollections(t *testing.T) {
+	t.Parallel()
 	t.Run("empty", func(t *testing.T) {
 		b := newBMC(t)
 		b.on(inventoryURI, ok(`{"Members":[]}`))
@@ -116,6 +120,7 @@ func TestInventoryCollections(t *testing.T) {
 }
 
 func TestFirmwareTypes(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]redfish.FirmwareType{
 		"HGX_FW_BMC_0": redfish.FirmwareBMC, "HGX_SBIOS_0": redfish.FirmwareBIOS, "FW_CPLD_0": redfish.FirmwareCPLD,
 		"FW_SMR_1": redfish.FirmwareFPGA, "NIC_0": redfish.FirmwareNIC, "HBA": redfish.FirmwareHBA,
@@ -142,6 +147,7 @@ func (b *bmc) topology(value string) {
 }
 
 func TestDeviceInfo(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.topology(`{"MNNVLinkTopology":{"ChassisSerialNumber":"1700000000042","TraySlotNumber":24,"TraySlotIndex":"14"}}`)
 	info, err := b.client(gb200).DeviceInfo(t.Context())

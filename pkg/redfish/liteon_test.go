@@ -22,6 +22,7 @@ func unit(id, version, progress, status string) http.HandlerFunc {
 }
 
 func TestPowerUnitFileNames(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"SP-1234_F1F1_signed.bin": "F1F1", "x_a0b1.bin": "A0B1", "a_F1F1_0102_x": "F1F1", "plain.bin": "", "a_F1F1F_x": "",
 	} {
@@ -30,6 +31,7 @@ func TestPowerUnitFileNames(t *testing.T) {
 }
 
 func TestPowerUnitPhase(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		u      redfish.PowerUnit
 		target string
@@ -153,6 +155,7 @@ func TestPushToAllPowerUnits(t *testing.T) {
 }
 
 func TestPushToOnePowerUnit(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on("POST "+unitsURI+"/Actions/UpdateService/", reply(200, `{"Result":"success"}`))
 	_, err := b.client(liteon).PushPowerUnits(t.Context(), "powerdevice5", image(9))
@@ -165,6 +168,7 @@ func TestPushToOnePowerUnit(t *testing.T) {
 }
 
 func TestInventoryListsPowerUnits(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(inventoryURI, ok(members(inventoryURI+"/mcu", inventoryURI+"/powerdevice0", inventoryURI+"/powerdevice1")))
 	b.on(inventoryURI+"/mcu", ok(`{"Id":"mcu","Version":"1"}`))

@@ -47,6 +47,7 @@ func expectations(m redfish.PackageMatch) map[string]string {
 }
 
 func TestPackageComponentKey(t *testing.T) {
+	t.Parallel()
 	for key, want := range map[string]redfish.PackageComponent{
 		"GPU":              {Name: "GPU"},
 		"SMA:IO_Board":     {Name: "SMA", Type: "IO_Board"},
@@ -63,6 +64,7 @@ func TestPackageComponentKey(t *testing.T) {
 }
 
 func TestPackagesForTheBaseboard(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"HGX_x", "GB200-P4975_1", "GB300-P4059_1", "VR-P4109_1", "GB200-NVL4", "my-hmc"} {
 		require.True(t, pack(version).ForBaseboard(), version)
 	}
@@ -74,6 +76,7 @@ func TestPackagesForTheBaseboard(t *testing.T) {
 }
 
 func TestMatchPackages(t *testing.T) {
+	t.Parallel()
 	tray := []string{"FW_BMC_0", "FW_ERoT_BMC_0", "HGX_FW_BMC_0", "HGX_FW_CPU_0", "HGX_FW_CPU_1", "HGX_FW_ERoT_BMC_0",
 		"HGX_FW_ERoT_CPU_0", "HGX_FW_ERoT_FPGA_0", "HGX_FW_FPGA_0", "HGX_FW_GPU_0", "HGX_FW_GPU_1", "HGX_FW_CPLD_0",
 		"HGX_InfoROM_GPU_0", "HGX_PCIeSwitchConfig_0", "FW_CPLD_0", "NIC_0", "UEFI"}
@@ -180,6 +183,7 @@ func TestMatchPackages(t *testing.T) {
 }
 
 func TestMatchedPackageIsComplete(t *testing.T) {
+	t.Parallel()
 	items := inventory("FW_BMC_0", "FW_CPLD_0")
 	for keys, want := range map[[2]string]bool{
 		{"BMC", "1"}: true, {"BMC", "N/A"}: false, {"BMC", ""}: false, {"Toaster", "1"}: false,
@@ -194,6 +198,7 @@ func TestMatchedPackageIsComplete(t *testing.T) {
 }
 
 func TestMatchWithinAScope(t *testing.T) {
+	t.Parallel()
 	p := []redfish.PackageVersions{pack(hgxVersion, "SBIOS", "s", "GPU", "g")}
 	items := inventory("HGX_FW_CPU_0", "HGX_FW_GPU_0")
 	m := profile(t, gb200).MatchPackages(p, items, []string{inventoryURI + "/HGX_FW_CPU_0", inventoryURI + "/HGX_FW_CPU_1", inventoryURI + "/HGX_Toaster"})
@@ -206,6 +211,7 @@ func TestMatchWithinAScope(t *testing.T) {
 // The spare bank of Wiwynn's BMC never tells a version, that of Delta's controller
 // keeps what it has.
 func TestSilentEntriesAreNotCompared(t *testing.T) {
+	t.Parallel()
 	banks := []redfish.PackageVersions{pack("1.1.2", "PMC", "1.1.2")}
 	require.Equal(t, map[string]string{"FW_PMC_primary": "1.1.2"},
 		expectations(profile(t, delta).MatchPackages(banks, inventory("FW_PMC_primary", "FW_PMC_alt"), nil)))
@@ -220,6 +226,7 @@ func TestSilentEntriesAreNotCompared(t *testing.T) {
 }
 
 func TestRenamedEntriesAreFollowed_E24(t *testing.T) {
+	t.Parallel()
 	for before, after := range map[string]string{
 		"HGX_FW_BMC_0": "FW_BMC_0", "FW_BMC_0": "HGX_FW_BMC_0", "HGX_FW_GPU_0": "HGX_GPU_0", "HGX_SBIOS_0": "SBIOS_0",
 	} {
@@ -241,6 +248,7 @@ func TestRenamedEntriesAreFollowed_E24(t *testing.T) {
 }
 
 func TestSKUDecidesBetweenLikeDevices(t *testing.T) {
+	t.Parallel()
 	const gpu3 = "/redfish/v1/Systems/HGX_Baseboard_0/Processors/GPU_3"
 	const gpu0, gpu1, gpu2 = chassisURI + "/HGX_GPU_0", "/redfish/v1/Systems/HGX_Baseboard_0/Processors/GPU_1", chassisURI + "/HGX_GPU_2"
 	b := newBMC(t)
@@ -289,6 +297,7 @@ func TestSKUDecidesBetweenLikeDevices(t *testing.T) {
 }
 
 func TestSKUOfTheInventoryItselfDecides(t *testing.T) {
+	t.Parallel()
 	for sku, want := range map[string]string{"0x00a1": "ga", "B2": "gb"} {
 		for _, set := range []func(*redfish.FirmwareItem){
 			func(i *redfish.FirmwareItem) { i.SKU = sku },

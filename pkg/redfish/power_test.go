@@ -14,6 +14,7 @@ import (
 )
 
 func TestTrayPowerState(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]redfish.PowerState{
 		`"On"`: redfish.PowerStateOn, `"Off"`: redfish.PowerStateOff, `"PoweringOn"`: redfish.PowerStateUnknown,
 		`"Paused"`: redfish.PowerStateUnknown, `null`: redfish.PowerStateUnknown, `{"odd":1}`: redfish.PowerStateUnknown,
@@ -27,6 +28,7 @@ func TestTrayPowerState(t *testing.T) {
 }
 
 func TestSystemIsFoundByWalking(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on("/redfish/v1", ok(`{"Systems":{"@odata.id":"/redfish/v1/Sys"}}`))
 	b.on("/redfish/v1/Sys", ok(`{"Members":["/redfish/v1/Sys/0",{"@odata.id":"https://elsewhere/1"},{"@odata.id":"/redfish/v1/Sys/1"}]}`))
@@ -42,6 +44,7 @@ func TestSystemIsFoundByWalking(t *testing.T) {
 }
 
 func TestTrayPowerOperations(t *testing.T) {
+	t.Parallel()
 	for op, want := range map[redfish.PowerOp]string{
 		redfish.PowerOff: "GracefulShutdown", redfish.PowerOn: "On", redfish.PowerReset: "PowerCycle",
 		redfish.PowerForceOff: "ForceOff", redfish.PowerForceOn: "ForceOn", redfish.PowerGracefulShutdown: "GracefulShutdown",
@@ -83,6 +86,7 @@ func TestH1PowerOnConflictIsRetried(t *testing.T) {
 }
 
 func TestH2PowerOnRefusedForSystemStateIsRetried(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.system(`"Off"`)
 	refusal := refuse(400, "iLO.2.15.InvalidOperationForSystemState", "The operation was not successful due to the current power state.")
@@ -92,6 +96,7 @@ func TestH2PowerOnRefusedForSystemStateIsRetried(t *testing.T) {
 }
 
 func TestH8RefusalSurfacesAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status  int
 		message string
@@ -121,6 +126,7 @@ func TestH8RefusalSurfacesAtOnce(t *testing.T) {
 }
 
 func TestLostAnswerToAChangeIsUnknown(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"connection dropped": cut,
 		"half an answer":     reply(200, "{", "Content-Length", "100"),
@@ -158,6 +164,7 @@ func (b *bmc) shelf(actions string, supplies ...string) {
 }
 
 func TestShelfPowerState(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		supplies []string
@@ -186,6 +193,7 @@ func TestShelfPowerState(t *testing.T) {
 }
 
 func TestShelfChassisIsLookedUpOnce(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.shelf("{}", "true")
 	c := b.client(liteon)
@@ -203,6 +211,7 @@ func TestShelfChassisIsLookedUpOnce(t *testing.T) {
 }
 
 func TestShelfPowerOperations(t *testing.T) {
+	t.Parallel()
 	const direct = `{"#Chassis.On":{"target":"/on","@Redfish.ActionInfo":"/onInfo"},"#Chassis.ForceOff":{"target":"/off","@Redfish.ActionInfo":{"@odata.id":"/offInfo"}},
 		"#Chassis.Reset":{"target":"/reset","@Redfish.ActionInfo":"/resetInfo"}}`
 	const onlyReset = `{"#Chassis.Reset":{"target":"/reset","@Redfish.ActionInfo":"/resetInfo"}}`
@@ -233,6 +242,7 @@ func TestShelfPowerOperations(t *testing.T) {
 }
 
 func TestShelfRefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	for _, op := range []redfish.PowerOp{redfish.PowerReset, redfish.PowerGracefulShutdown, redfish.PowerGracefulRestart, redfish.PowerForceRestart} {
 		err := b.client(liteon).Power(t.Context(), op)
@@ -251,6 +261,7 @@ func TestShelfRefusesWhatItCannotDo(t *testing.T) {
 }
 
 func TestF8BodyOfActionWithoutParameters(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"415 without a body": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Content-Type") == "" {

@@ -16,6 +16,7 @@ import (
 const chassisURI = "/redfish/v1/Chassis"
 
 func TestCheckWritable(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(inventoryURI, ok(members(inventoryURI+"/a", inventoryURI+"/b", inventoryURI+"/c", inventoryURI+"/d")))
 	b.on(inventoryURI+"/a", ok(`{"WriteProtected":false}`))
@@ -47,6 +48,7 @@ func TestCheckWritable(t *testing.T) {
 }
 
 func TestExpectedInventory(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(inventoryURI, ok(`{"Members":[{"@odata.id":"`+inventoryURI+`/FW_BMC_0"},{"@odata.id":"`+inventoryURI+`/UEFI"}],
 		"Oem":{"X":{"FirmwareInventory":[{"Name":"NIC_0","Version":"1"},{"DataSourceUri":"`+inventoryURI+`/HGX_FW_CPU_0","Name":"for people"},{"Name":"fw_bmc_0"},7]}}}`))

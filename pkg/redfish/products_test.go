@@ -39,6 +39,7 @@ func typesOf(family node.Family) []string {
 
 // A node type that is added to pkg/node has to get a whole profile.
 func TestEveryNodeTypeHasACompleteProfile(t *testing.T) {
+	t.Parallel()
 	require.ElementsMatch(t, append(typesOf(node.FamilyCompute), typesOf(node.FamilyPowerShelf)...), redfish.NodeTypes())
 	kinds := map[node.Family]redfish.Kind{node.FamilyCompute: redfish.KindCompute, node.FamilyPowerShelf: redfish.KindPowerShelf}
 	for family, kind := range kinds {
@@ -55,6 +56,7 @@ func TestEveryNodeTypeHasACompleteProfile(t *testing.T) {
 
 // Vendors are named in the table of products and in their own files, nowhere else.
 func TestVendorsAreNamedOnlyInTheirFiles(t *testing.T) {
+	t.Parallel()
 	vendors := regexp.MustCompile(`(?i)lite-?on|delta|lenovo|supermicro|wiwynn`)
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -76,6 +78,7 @@ func TestVendorsAreNamedOnlyInTheirFiles(t *testing.T) {
 }
 
 func TestIncompleteProfileIsRefused(t *testing.T) {
+	t.Parallel()
 	for field, spoil := range map[string]func(*redfish.Profile){
 		"NodeType":         func(p *redfish.Profile) { p.NodeType = "" },
 		"Kind":             func(p *redfish.Profile) { p.Kind = "" },
@@ -99,6 +102,7 @@ func TestIncompleteProfileIsRefused(t *testing.T) {
 
 // Every type, every operation: what the device gets, or that it gets nothing.
 func TestPowerOperationsOfEveryType(t *testing.T) {
+	t.Parallel()
 	type sent struct{ path, body string }
 	operations := []redfish.PowerOp{redfish.PowerOff, redfish.PowerOn, redfish.PowerReset, redfish.PowerForceOff,
 		redfish.PowerForceOn, redfish.PowerGracefulShutdown, redfish.PowerGracefulRestart, redfish.PowerForceRestart}
@@ -148,6 +152,7 @@ func TestPowerOperationsOfEveryType(t *testing.T) {
 // Lenovo lists the baseboard before the host, and both may be reset: commands and
 // waits have to look at the same one.
 func TestLenovoCommandAndWaitLookAtTheHost(t *testing.T) {
+	t.Parallel()
 	const board = "/redfish/v1/Systems/HGX_Baseboard_0"
 	b := newBMC(t)
 	b.on("/redfish/v1/Systems", ok(members(board, systemURI)))
@@ -163,6 +168,7 @@ func TestLenovoCommandAndWaitLookAtTheHost(t *testing.T) {
 }
 
 func TestDeviceInfoOfEveryTray(t *testing.T) {
+	t.Parallel()
 	for _, id := range typesOf(node.FamilyCompute) {
 		b := newBMC(t)
 		b.topology(`{"MNNVLinkTopology":{"ChassisSerialNumber":"1700000000042","TraySlotNumber":24,"TraySlotIndex":14}}`)
@@ -175,6 +181,7 @@ func TestDeviceInfoOfEveryTray(t *testing.T) {
 }
 
 func TestActivationOfEveryType(t *testing.T) {
+	t.Parallel()
 	settled := []redfish.Step{"force_off", "wait_off", "aux_cycle", "aux_settle", "power_on", "wait_on"}
 	probed := []redfish.Step{"force_off", "pause_off", "aux_cycle", "wait_bmc", "power_on", "keep_on"}
 	restart := []redfish.Step{"manager_reset", "wait_manager"}

@@ -52,6 +52,7 @@ func recordedBMC(t *testing.T) *bmc {
 }
 
 func TestRecordedTray(t *testing.T) {
+	t.Parallel()
 	b := recordedBMC(t)
 	b.on("POST "+resetURI, reply(204, ""))
 	const aux = "/redfish/v1/Chassis/BMC_0/Actions/Oem/NvidiaChassis.AuxPowerReset"

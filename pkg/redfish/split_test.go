@@ -19,6 +19,7 @@ var documents = []string{
 }
 
 func TestParseDocumentAsEncodingJSON(t *testing.T) {
+	t.Parallel()
 	for _, text := range documents {
 		t.Run(text, func(t *testing.T) { compareParse(t, []byte(text)) })
 	}

@@ -13,6 +13,7 @@ import (
 
 // Every switch type of the inventory has a BMC profile, and nothing else has.
 func TestSwitchProfiles(t *testing.T) {
+	t.Parallel()
 	for _, typ := range node.Types() {
 		p, ok := redfish.SwitchProfile(typ.ID)
 		require.Equal(t, typ.Family == node.FamilySwitch, ok, typ.ID)

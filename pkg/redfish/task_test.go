@@ -36,6 +36,7 @@ func readTask(t *testing.T, nodeType string, answer http.HandlerFunc) redfish.Ta
 }
 
 func TestTaskStates(t *testing.T) {
+	t.Parallel()
 	for state, want := range map[string]redfish.TaskPhase{
 		"New": redfish.TaskPending, "pending": redfish.TaskPending, "Starting": redfish.TaskPending,
 		"Running": redfish.TaskRunning, "in_progress": redfish.TaskRunning, "Service": redfish.TaskRunning,
@@ -58,6 +59,7 @@ func TestTaskStates(t *testing.T) {
 }
 
 func TestF1TaskFieldsAreLenient(t *testing.T) {
+	t.Parallel()
 	require.Equal(t, 12, readTask(t, gb200, task("Running", "OK", `"12.5"`, "")).Percent)
 	require.Equal(t, -1, readTask(t, gb200, task("Running", "OK", `"N/A"`, "")).Percent)
 	require.Equal(t, 100, readTask(t, gb200, task("Running", "OK", `250`, "")).Percent)
@@ -67,12 +69,14 @@ func TestF1TaskFieldsAreLenient(t *testing.T) {
 }
 
 func TestTaskMemberMayAnswer202_E16(t *testing.T) {
+	t.Parallel()
 	got := readTask(t, gb200, reply(202, `{"TaskState":"Running","PercentComplete":30}`))
 	require.Equal(t, redfish.TaskRunning, got.Phase)
 	require.Equal(t, 30, got.Percent)
 }
 
 func TestCompletedIsNotAlwaysSuccess_E13(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, health, id, text string
 		failed                 bool
@@ -102,6 +106,7 @@ func TestCompletedIsNotAlwaysSuccess_E13(t *testing.T) {
 }
 
 func TestUserInterventionTellsWhatToDo_E14(t *testing.T) {
+	t.Parallel()
 	got := readTask(t, gb200, task("UserIntervention", "Warning", "40", messages("Update.1.0.Confirm", "confirm the downgrade", "Warning")))
 	require.True(t, got.Terminal())
 	require.ErrorContains(t, got.Err(), "someone to act")
@@ -109,12 +114,14 @@ func TestUserInterventionTellsWhatToDo_E14(t *testing.T) {
 }
 
 func TestTaskStatusAsJSON(t *testing.T) {
+	t.Parallel()
 	raw, err := json.Marshal(readTask(t, gb200, task("Running", "OK", "41", "")))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":"7","phase":"running","state":"Running","health":"OK","percent":41,"message":"OK"}`, string(raw))
 }
 
 func TestShelfHandoff(t *testing.T) {
+	t.Parallel()
 	aborted := task("Cancelled", "Warning", "100", messages("TaskEvent.1.0.1.TaskAborted", "aborted", "Warning"))
 	errored := task("Cancelled", "Warning", "100", messages("X", "task completed with errors", "Warning"))
 	running := task("Running", "OK", "0", `,"EndTime":"2026-01-01T00:00:00+00:00"`+messages("Base.1.8.InternalError", "x", "Critical"))
@@ -150,6 +157,7 @@ func TestShelfHandoff(t *testing.T) {
 }
 
 func TestRunningUpdateTask(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(tasksURI, ok(members(tasksURI+"/1", tasksURI+"/2", tasksURI+"/HGX_4")))
 	b.on(tasksURI+"/1", task("Completed", "OK", "100", ""))
@@ -271,6 +279,7 @@ func TestWaitTaskReportsProgress(t *testing.T) {
 }
 
 func TestWaitTaskEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.on(tasksURI+"/7", task("Running", "OK", "10", ""))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,6 +41,7 @@ func upload(t *testing.T, c *redfish.Client, u redfish.UploadRequest) (redfish.U
 }
 
 func TestUploadFollowsWhatIsAdvertised_E18(t *testing.T) {
+	t.Parallel()
 	const simple = `"Actions":{"#UpdateService.SimpleUpdate":{"target":"/simple"}}`
 	for _, c := range []struct {
 		name, nodeType, service, path string
@@ -75,6 +76,7 @@ func TestUploadFollowsWhatIsAdvertised_E18(t *testing.T) {
 }
 
 func TestMultipartBody(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.updateService(`{"MultipartHttpPushUri":"` + multipartURI + `"}`)
 	b.on("POST "+multipartURI, reply(202, taskBody))
@@ -120,6 +122,7 @@ func TestMultipartBody(t *testing.T) {
 }
 
 func TestVendorParametersAreNeverDropped(t *testing.T) {
+	t.Parallel()
 	const push, both = `{"HttpPushUri":"/push"}`, `{"HttpPushUri":"/push","MultipartHttpPushUri":"/mp"}`
 	u := image(16)
 	u.OemParameters = json.RawMessage(`{"ImageType":"BMC"}`)
@@ -142,6 +145,7 @@ func TestVendorParametersAreNeverDropped(t *testing.T) {
 }
 
 func TestMultipartParameters(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*redfish.UploadRequest)
 		want   string
@@ -168,6 +172,7 @@ func TestMultipartParameters(t *testing.T) {
 }
 
 func TestTaskReferences_E1_E3_E5(t *testing.T) {
+	t.Parallel()
 	seven := redfish.TaskByID("7")
 	monitored := seven
 	monitored.Monitor = tasksURI + "/7/Monitor"
@@ -200,6 +205,7 @@ func TestTaskReferences_E1_E3_E5(t *testing.T) {
 }
 
 func TestAcceptedWithoutTask_E6(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"200 empty":                reply(200, ""),
 		"202 empty":                reply(202, ""),
@@ -222,6 +228,7 @@ func TestAcceptedWithoutTask_E6(t *testing.T) {
 }
 
 func TestPushWaitsForContinue(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.updateService(`{"HttpPushUri":"` + pushURI + `"}`)
 	var got string
@@ -251,6 +258,7 @@ func TestPushWaitsForContinue(t *testing.T) {
 }
 
 func TestPushOptionsAreSetFirst(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.updateService(`{"HttpPushUri":"/push","HttpPushUriTargets":["/old"],"HttpPushUriOptions":{"ForceUpdate":false}}`)
 	b.on("PATCH "+updateURI, reply(204, ""))
@@ -270,6 +278,7 @@ func TestPushOptionsAreSetFirst(t *testing.T) {
 }
 
 func TestUploadRefusals(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.updateService(`{"ServiceEnabled":false}`)
 	_, err := b.client(gb200).UpdateService(t.Context())
@@ -340,6 +349,7 @@ func TestSlowUploadPasses_E17(t *testing.T) {
 }
 
 func TestSetApplyTime(t *testing.T) {
+	t.Parallel()
 	const onReset = `{"HttpPushUriOptions":{"HttpPushUriApplyTime":{"ApplyTime":"OnReset"}}}`
 	const immediate = `{"HttpPushUriOptions":{"HttpPushUriApplyTime":{"ApplyTime":"Immediate"}}}`
 	b := newBMC(t)
@@ -366,6 +376,7 @@ func TestSetApplyTime(t *testing.T) {
 }
 
 func TestF7PatchWorksWithEveryKindOfETag(t *testing.T) {
+	t.Parallel()
 	const body = `{"HttpPushUriOptions":{"HttpPushUriApplyTime":{"ApplyTime":"Immediate"}}}`
 	accept := func(allowed func(match []string) bool, status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -432,6 +443,7 @@ func (f *watchedFile) ReadAt(p []byte, _ int64) (int, error) {
 }
 
 func TestFileIsLeftAloneAfterTheUpload(t *testing.T) {
+	t.Parallel()
 	b := newBMC(t)
 	b.updateService(`{"MultipartHttpPushUri":"` + multipartURI + `"}`)
 	c := b.client(gb200)

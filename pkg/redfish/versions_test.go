@@ -13,6 +13,7 @@ import (
 )
 
 func TestCompareVersions_E24(t *testing.T) {
+	t.Parallel()
 	inventory := []redfish.FirmwareItem{
 		{Name: "FW_BMC_0", URI: inventoryURI + "/FW_BMC_0", Version: " GB200-25.06 "},
 		{Name: "HGX_FW_GPU_0", URI: inventoryURI + "/HGX_FW_GPU_0", Version: "97.00"},
@@ -37,6 +38,7 @@ func TestCompareVersions_E24(t *testing.T) {
 }
 
 func TestVersionErrorNamesFive(t *testing.T) {
+	t.Parallel()
 	var expected []redfish.ExpectedVersion
 	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		expected = append(expected, redfish.ExpectedVersion{Name: n, Version: "2"})

@@ -274,6 +274,7 @@ func TestI7WrongPasswordIsTriedOnce(t *testing.T) {
 }
 
 func TestI8UploadOverALongLine(t *testing.T) {
+	t.Parallel()
 	s := sshtest.StartOpenSSH(t, sshtest.Options{})
 	p := sshtest.StartProxy(t, s.Addr())
 	p.Delay(10 * time.Millisecond)

@@ -51,6 +51,7 @@ func requireStats(t *testing.T, total, failed uint32, resp *rackmanager.NodeBatc
 }
 
 func TestColdRebootIsAdmitted(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	nodes := wholeRack("r1")
 	nodes.Nodes = append(nodes.Nodes, compute("r1", "tray-1")) // dropped silently
@@ -115,6 +116,7 @@ func TestColdRebootIsAdmitted(t *testing.T) {
 
 // TestColdRebootKeepsARegisteredRack also from power operations and removals.
 func TestColdRebootKeepsARegisteredRack(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.powerAgents("ON")
 	h.register(wholeRack("r1").GetNodes()...)
@@ -139,6 +141,7 @@ func TestColdRebootKeepsARegisteredRack(t *testing.T) {
 }
 
 func TestColdRebootIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Admission.MaxTrackedJobs = 1 })
 	noCredentials := wholeRack("r1")
 	noCredentials.Nodes[2].BmcEndpoint.Credentials = nil
@@ -228,6 +231,7 @@ func TestColdRebootIsRefused(t *testing.T) {
 
 // TestLongColdRebootMayRunLong: a request with long waits gets the time for them.
 func TestLongColdRebootMayRunLong(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) {
 		o.Admission = admission.Options{RunLimits: map[job.Type]time.Duration{job.TypeColdRebootSequence: time.Hour}}
 	})

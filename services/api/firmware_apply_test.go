@@ -57,6 +57,7 @@ func messages(r *rackmanager.NodeBatchResponse) map[string]string {
 }
 
 func TestApplyStoredToAMixedRack(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	h.makeAvailable("A_1.0")
@@ -127,6 +128,7 @@ func (h *harness) admitOn(n *rackmanager.NodeInfo) (job.ID, job.ID) {
 }
 
 func TestApplyStoredRefusals(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	h.add(mixed(t, "ANY"), "any", false)
@@ -179,6 +181,7 @@ func TestApplyStoredRefusals(t *testing.T) {
 // Network devices beside other components are taken from stored objects too, where
 // the host can be logged in to.
 func TestApplyAllComponents(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	h.makeAvailable("A_1.0")
@@ -200,6 +203,7 @@ func TestApplyAllComponents(t *testing.T) {
 }
 
 func TestApplyInline(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	held, _ := h.admitOn(compute("r1", "busy"))
 	req := &rackmanager.ApplyFirmwareObjectRequest{
@@ -250,6 +254,7 @@ func TestApplyInline(t *testing.T) {
 
 // A manifest that cannot be used fails jobs that exist: clients look there.
 func TestInlineManifestFaultsFailTheJobs(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	held, _ := h.admitOn(compute("r1", "busy"))
 	for name, c := range map[string]struct {
@@ -306,6 +311,7 @@ func TestInlineManifestFaultsFailTheJobs(t *testing.T) {
 
 // When no node is left, neither are the files.
 func TestInlineApplyOfNothing(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.admitOn(compute("r1", "busy"))
 	resp, err := h.rm.ApplyFirmwareObject(t.Context(), &rackmanager.ApplyFirmwareObjectRequest{
@@ -336,6 +342,7 @@ func TestInlineApplyOfNothing(t *testing.T) {
 }
 
 func TestApplyOnBusyQueue(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	h.makeAvailable("A_1.0")

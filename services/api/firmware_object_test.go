@@ -101,6 +101,7 @@ func (h *harness) makeAvailable(id string) {
 }
 
 func TestAddFirmwareObject(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	config := signed(mixed(t, "ACME"))
 	resp, err := h.rm.AddFirmwareObject(t.Context(), &rackmanager.AddFirmwareObjectRequest{
@@ -162,6 +163,7 @@ func TestAddFirmwareObject(t *testing.T) {
 }
 
 func TestAddFirmwareObjectRefusals(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	broken := manifestOf(t, "P", boardOf("Compute Node", js{"Component": "BMC", "Locations": arr{js{"Type": "Firmware", "Location": "https://x/a.bin"}}}))
 	badDigest := manifestOf(t, "P", boardOf("Compute Node", js{"Component": "BMC", "Type": "Prod", "Locations": arr{
@@ -190,6 +192,7 @@ func TestAddFirmwareObjectRefusals(t *testing.T) {
 // An object without files needs no download; one without boards says why it stays
 // as it is.
 func TestObjectsWithoutFiles(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(manifestOf(t, "NOFILES", boardOf("Compute Node", js{"Component": "BMC", "Type": "Prod"})), "x", false)
 	got, err := h.rm.GetFirmwareObject(t.Context(), &rackmanager.GetFirmwareObjectRequest{Id: "NOFILES_1.0"})
@@ -209,6 +212,7 @@ func TestObjectsWithoutFiles(t *testing.T) {
 // A manifest of the published size is stored whole, and left out of answers that a
 // client with the usual limit could not read.
 func TestLargeManifest(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	padding := strings.Repeat("x", 16<<20-4096)
 	config := strings.Replace(mixed(t, "LARGE"), `"ProductName"`, `"Padding":"`+padding+`","ProductName"`, 1)
@@ -234,6 +238,7 @@ func TestLargeManifest(t *testing.T) {
 }
 
 func TestDefaultsAndLists(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	ids := func(req *rackmanager.ListFirmwareObjectsRequest) (out []string) {
 		resp, err := h.rm.ListFirmwareObjects(t.Context(), req)
@@ -285,6 +290,7 @@ func TestDefaultsAndLists(t *testing.T) {
 func set1(n *rackmanager.NodeInfo) *rackmanager.NodeSet { return set(n) }
 
 func TestDeleteWhileDownloading(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	record, err := h.catalog().Find(t.Context(), "A_1.0")
@@ -320,6 +326,7 @@ func TestDeleteWhileDownloading(t *testing.T) {
 }
 
 func TestRetryDownload(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(mixed(t, "A"), "gb200", false)
 	fw, c := h.firmwareService(), h.catalog()
@@ -372,6 +379,7 @@ func TestRetryDownload(t *testing.T) {
 
 // A location of which a part was not kept cannot be fetched again.
 func TestRetryDownloadOfAConcealedLocation(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.add(signed(mixed(t, "A")), "gb200", false)
 	fw, c := h.firmwareService(), h.catalog()
@@ -392,6 +400,7 @@ func TestRetryDownloadOfAConcealedLocation(t *testing.T) {
 
 // What the download would refuse is refused at once, wherever a manifest comes in.
 func TestArtifactPolicy(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) {
 		o.ArtifactPolicy = &artifact.Policy{Schemes: []string{"https"}, Hosts: []string{"files.invalid"}}
 	})
@@ -433,6 +442,7 @@ func TestArtifactPolicy(t *testing.T) {
 
 // An object that was stored while its download could not start says so.
 func TestDownloadNotStarted(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.server.admitter.Drain()
 	o := h.add(mixed(t, "A"), "gb200", false)
@@ -444,6 +454,7 @@ func TestDownloadNotStarted(t *testing.T) {
 }
 
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	c := h.catalog()
 	h.add(mixed(t, "A"), "gb200", false)
@@ -474,6 +485,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestCatalogErrorsHaveTheirCodes(t *testing.T) {
+	t.Parallel()
 	for err, code := range map[error]codes.Code{
 		catalog.ErrNotFound: codes.NotFound, catalog.ErrExists: codes.AlreadyExists, catalog.ErrInvalid: codes.InvalidArgument,
 	} {

@@ -23,6 +23,7 @@ import (
 )
 
 func TestPlanOfAManifest(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	fw := h.firmwareService()
 	sw := typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA)
@@ -99,6 +100,7 @@ func TestPlanOfAManifest(t *testing.T) {
 }
 
 func TestPlanOfAStoredObject(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	fw := h.firmwareService()
 	h.add(mixed(t, "A"), "gb200", false)
@@ -139,6 +141,7 @@ func TestPlanOfAStoredObject(t *testing.T) {
 }
 
 func TestPlanRefusals(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	fw := h.firmwareService()
 	for name, c := range map[string]struct {
@@ -166,6 +169,7 @@ func TestPlanRefusals(t *testing.T) {
 }
 
 func TestCompareFirmwareObject(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	var asked atomic.Int32
 	h.agents(node.FamilyCompute, handlers{opFirmwareInventory: func(_ context.Context, r *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
@@ -253,6 +257,7 @@ func TestCompareFirmwareObject(t *testing.T) {
 
 // Answers that a client could not read are cut, and say so.
 func TestLargePlansAndObjectsAreCut(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.MaxAnswerBytes = answerReserve + 1500 })
 	fw := h.firmwareService()
 	check := func(nodes ...*rackmanager.NodeInfo) (*rackbusv1.FirmwarePlan, string) {

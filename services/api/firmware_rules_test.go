@@ -15,6 +15,7 @@ import (
 
 // Every type is taken at submit.
 func TestUpdatableTypes(t *testing.T) {
+	t.Parallel()
 	for _, typ := range node.Types() {
 		file := "image.bin"
 		if typ.ID == "compute_gb300_supermicro" {
@@ -30,6 +31,7 @@ func TestUpdatableTypes(t *testing.T) {
 
 // What the agent's plan would refuse is refused at submit, with its cause.
 func TestWorkflowRefusals(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		typ      string
 		targets  []*rackbusv1.FirmwareUpdateTarget
@@ -58,6 +60,7 @@ func TestWorkflowRefusals(t *testing.T) {
 
 // In-band images and switches need a host that somebody can log in to.
 func TestInBandNeedsAHost(t *testing.T) {
+	t.Parallel()
 	typ, ok := node.ByID("compute_gb200_wiwynn")
 	require.True(t, ok)
 	update := &rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{{Component: "CX7", File: "cx7.bin"}}, Activate: true}

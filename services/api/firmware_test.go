@@ -35,6 +35,7 @@ func (h *harness) command(f node.Family, id string) *rackbusv1.JobCommand {
 }
 
 func TestUpdateFirmwareOffersACommand(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON))
 	h.firmware("sub/psu.pkg", "psu firmware")
@@ -69,6 +70,7 @@ func TestUpdateFirmwareOffersACommand(t *testing.T) {
 }
 
 func TestUpdateFirmwareRefusals(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Admission.MaxTrackedJobs = 1 })
 	h.firmware("fw.pkg", "x")
 	h.firmware("cx7.bin", "x")
@@ -145,6 +147,7 @@ func TestUpdateFirmwareRefusals(t *testing.T) {
 }
 
 func TestUpdateFirmwareMetadata(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")
@@ -186,6 +189,7 @@ func TestUpdateFirmwareMetadata(t *testing.T) {
 // A call whose equal was admitted right after it had looked for such a one is not
 // refused by the job of the other.
 func TestUpdateFirmwareIsNotRefusedByItsOwnJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")
@@ -215,6 +219,7 @@ func TestUpdateFirmwareIsNotRefusedByItsOwnJob(t *testing.T) {
 }
 
 func TestBatchUpdateFirmwareByNodeType(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.firmware("fw.pkg", "x")
 	h.register(compute("r1", "b"), compute("r1", "a"), typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON))
@@ -262,6 +267,7 @@ func TestBatchUpdateFirmwareByNodeType(t *testing.T) {
 }
 
 func TestBatchUpdateFirmware(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.firmware("fw.pkg", "x")
 	lists := func(number int32, targets ...*rackmanager.FirmwareTarget) map[int32]*rackmanager.FirmwareTargetList {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -77,10 +78,8 @@ func (l *lockedBuffer) String() string {
 
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
-	store := t.TempDir()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: store, Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
+	store := brokertest.StoreDir(t)
+	b := brokertest.StartIn(t, store, -1)
 	h := &harness{t: t, broker: b, store: store, files: t.TempDir(), log: &lockedBuffer{}, openers: make(map[node.Family]*seal.Opener)}
 	h.conn = h.connect("test")
 	require.NoError(t, h.conn.Provision(t.Context()))

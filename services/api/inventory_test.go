@@ -23,6 +23,7 @@ import (
 )
 
 func TestCreateNodesRefusesNodeByNode(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "old"))
 	edit := func(id string, change func(*rackmanager.NodeInfo)) *rackmanager.NodeInfo {
@@ -76,6 +77,7 @@ func TestCreateNodesRefusesNodeByNode(t *testing.T) {
 }
 
 func TestCreateNodesRefusesWholeRequests(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	resp, err := h.rm.CreateNodes(t.Context(), &rackmanager.CreateNodesRequest{})
 	require.NoError(t, err)
@@ -112,6 +114,7 @@ func TestCreateNodesRefusesWholeRequests(t *testing.T) {
 }
 
 func TestInventoryNeverShowsCredentials(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	byDescriptor := compute("r1", "wiwynn")
 	byDescriptor.Type = nil
@@ -157,6 +160,7 @@ func TestInventoryNeverShowsCredentials(t *testing.T) {
 }
 
 func TestCreateNodesInBulk(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	var nodes []*rackmanager.NodeInfo
 	for i := range 1200 {
@@ -173,6 +177,7 @@ func TestCreateNodesInBulk(t *testing.T) {
 }
 
 func TestUpdateNodeReplacesOnlyWhatIsGiven(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	ref := node.Ref{RackID: "r1", NodeID: "a"}
@@ -236,6 +241,7 @@ func TestUpdateNodeReplacesOnlyWhatIsGiven(t *testing.T) {
 }
 
 func TestDeleteNode(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"), compute("r1", "b"))
 	ref := node.Ref{RackID: "r1", NodeID: "a"}

@@ -24,6 +24,7 @@ import (
 const unknownJob = "00000000-0000-4000-8000-000000000000"
 
 func TestStatusOfUnknownJobs(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	for _, id := range []string{"", "  "} {
 		_, err := h.rm.GetJobStatus(t.Context(), &rackmanager.GetJobStatusRequest{JobId: id})
@@ -59,6 +60,7 @@ func TestStatusOfUnknownJobs(t *testing.T) {
 }
 
 func TestStatusFollowsTheRecord(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	parent, children := h.admit("r1", 3)
 	firmware := func(id job.ID) *rackmanager.GetFirmwareJobStatusResponse {
@@ -139,6 +141,7 @@ func TestStatusFollowsTheRecord(t *testing.T) {
 
 // A family whose retention ends between two reads of one call is not shown by halves.
 func TestNobodySeesHalfAFamily(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	parent, children := h.admit("r1", 3)
 	for _, c := range children {
@@ -156,6 +159,7 @@ func TestNobodySeesHalfAFamily(t *testing.T) {
 }
 
 func TestAnswersKeepWithinTheirLimit(t *testing.T) {
+	t.Parallel()
 	const limit = 256 << 10
 	h := newHarness(t, func(o *Options) { o.MaxAnswerBytes = limit })
 	parent, children := h.admit("r1", 8)
@@ -189,6 +193,7 @@ func TestAnswersKeepWithinTheirLimit(t *testing.T) {
 }
 
 func TestFitResults(t *testing.T) {
+	t.Parallel()
 	text := func(n int) *string { s := strings.Repeat("x", n); return &s }
 	results := []*string{text(100), text(1000), text(10)}
 	fit, cut := fitResults(results, []int{10, 10, 10}, 400)
@@ -204,6 +209,7 @@ func TestFitResults(t *testing.T) {
 }
 
 func TestListJobs(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	parent, children := h.admit("r1", 2)
 	h.fold(children[0], started(), finished(job.StateFailed))
@@ -238,6 +244,7 @@ func TestListJobs(t *testing.T) {
 }
 
 func TestWatchJobsResumes(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	parent, children := h.admit("r1", 1)
 	watch := func(token string) (rackbusv1.Jobs_WatchJobsClient, context.CancelFunc) {
@@ -289,6 +296,7 @@ func TestWatchJobsResumes(t *testing.T) {
 }
 
 func TestCancelJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	_, children := h.admit("r1", 2)
 	cancel := func(id string, mode rackbusv1.CancelMode) (*rackbusv1.Job, error) {
@@ -349,6 +357,7 @@ func TestCancelJob(t *testing.T) {
 // error_message is empty exactly when the job did not fail: clients take any text
 // for a failure.
 func TestErrorMessageIsEmptyOnSuccess(t *testing.T) {
+	t.Parallel()
 	for s := job.StateQueued; s <= job.StateTimedOut; s++ {
 		failed := s.Terminal() && s != job.StateCompleted
 		for _, failure := range []*job.Failure{nil, {}, job.NewFailure(job.FailureBMCAuthFailed, "refused")} {

@@ -80,6 +80,7 @@ func (p *answerLoser) answers(client io.Writer, server io.Reader) {
 // The broker removes the node and its answer is lost: the call that finds the node
 // gone has removed it.
 func TestDeleteNodeWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	h.stop()

@@ -115,6 +115,9 @@ type Timing struct {
 	// FabricStatusLimit does so for the status of a fabric: up to five requests one after
 	// the other; default 3 min.
 	FabricStatusLimit time.Duration
+	// FabricRoleLimit bounds the look, before certificates are installed, at which switch
+	// of a rack runs the fabric, which takes half of the caller's time at most; default 5 s.
+	FabricRoleLimit time.Duration
 	// FabricStateLimit does so for a change of a fabric's state: a revision of 60 s and
 	// 90 s until it shows, and what comes before; default 5 min.
 	FabricStateLimit time.Duration
@@ -179,6 +182,7 @@ func (o Options) withDefaults() (Options, error) {
 		&o.Timing.SwitchReadLimit:        90 * time.Second,
 		&o.Timing.PushLimit:              35 * time.Minute,
 		&o.Timing.FabricStatusLimit:      3 * time.Minute,
+		&o.Timing.FabricRoleLimit:        5 * time.Second,
 		&o.Timing.FabricStateLimit:       5 * time.Minute,
 		&o.Timing.FabricConfigureLimit:   25 * time.Minute,
 		&o.Timing.AttestationLimit:       15 * time.Minute,

@@ -12,6 +12,7 @@ import (
 )
 
 func TestEachNode(t *testing.T) {
+	t.Parallel()
 	a, b := node.Ref{RackID: "r", NodeID: "a"}, node.Ref{RackID: "r", NodeID: "b"}
 	var mu sync.Mutex
 	var order []int

@@ -24,6 +24,7 @@ import (
 const opOn = rackmanager.PowerOperation_POWER_OPERATION_ON
 
 func TestSetPowerStateChecksInOrder(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	set := func(ctx context.Context, rack, id string, op rackmanager.PowerOperation) (*rackmanager.SetPowerStateResponse, string, error) {
@@ -43,7 +44,7 @@ func TestSetPowerStateChecksInOrder(t *testing.T) {
 		{"", "a", "rack not found"},
 		{"r1", "z", "node not found: z"},
 		{"r1", "", "node not found"},
-		{"r1", "a", "no agent of the compute family is connected"},
+		{"r1", "a", "no agent of the compute family is connected that serves power_set"},
 	} {
 		resp, reason, err := set(t.Context(), c.rack, c.id, opOn)
 		require.NoError(t, err)
@@ -66,6 +67,7 @@ func TestSetPowerStateChecksInOrder(t *testing.T) {
 // While one power change runs, a second one on the rack and a deletion are
 // refused, and no second call reaches the device.
 func TestRackPowerGuard(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"), compute("r1", "b"))
 	var calls atomic.Int32
@@ -106,6 +108,7 @@ func TestRackPowerGuard(t *testing.T) {
 // A change whose outcome is unknown keeps the node locked until past the deadline
 // of the agent, whose clock may be behind.
 func TestUnansweredChangeKeepsTheLock(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Timing.PowerLimit = 300 * time.Millisecond })
 	h.register(compute("r1", "a"))
 	release, asked := make(chan struct{}), make(chan time.Time, 1)
@@ -129,6 +132,7 @@ func TestUnansweredChangeKeepsTheLock(t *testing.T) {
 }
 
 func TestGetPowerState(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"), typed("r1", "s", rackmanager.NodeType_SWITCH_GB200_NVIDIA))
 	h.agents(node.FamilyCompute, handlers{opPowerGet: func(_ context.Context, req *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
@@ -157,6 +161,7 @@ func TestGetPowerState(t *testing.T) {
 }
 
 func TestPowerBatches(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	get := func(nodes *rackmanager.NodeSet) *rackmanager.BatchGetPowerStateResponse {
 		t.Helper()
@@ -217,6 +222,7 @@ func TestPowerBatches(t *testing.T) {
 }
 
 func TestBatchPowerIsRefusedBesideAJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.powerAgents("ON")
 	_, children := h.admit("r1", 1)
@@ -233,6 +239,7 @@ func TestBatchPowerIsRefusedBesideAJob(t *testing.T) {
 
 // Nodes of a batch are asked at the same time, as many as the limit allows.
 func TestBatchRunsInParallel(t *testing.T) {
+	t.Parallel()
 	const nodes, limit = 40, 8
 	h := newHarness(t, func(o *Options) { o.BatchParallelism = limit })
 	var running, most atomic.Int32

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
@@ -43,10 +43,9 @@ func TestExitCodes(t *testing.T) {
 
 // The program serves with what the configuration tells, and stops with its context.
 func TestRunFromConfiguration(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: filepath.Join(dir, "bus"), Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	defer b.Close()
+	b := brokertest.Start(t)
 	jobs, err := bus.Connect(bus.Options{URLs: []string{b.URL()}, Name: "jobs", Role: "jobs"})
 	require.NoError(t, err)
 	defer jobs.Close()

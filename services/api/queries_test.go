@@ -28,6 +28,7 @@ func byNode(replies map[string]*rackbusv1.NodeReply) handlers {
 }
 
 func TestDeviceInfo(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	shelf := typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON)
 	h.register(compute("r1", "b"), compute("r1", "a"), compute("r1", "broken"), shelf)
@@ -99,6 +100,7 @@ func TestDeviceInfo(t *testing.T) {
 }
 
 func TestFirmwareInventory(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"), compute("r1", "broken"), typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON))
 	reply := &rackbusv1.NodeReply{V: 1, Firmware: []*rackbusv1.FirmwareEntry{
@@ -138,6 +140,7 @@ func TestFirmwareInventory(t *testing.T) {
 
 // The caller's deadline ends a query, and the agent is told of it.
 func TestCallersDeadlineIsHonoured(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	told, release := make(chan time.Time, 1), make(chan struct{})

@@ -67,7 +67,7 @@ func (s *Server) ask(ctx context.Context, q query) outcome {
 		q.fill(req)
 	}
 	reply, err := s.opts.Conn.Request(ctx, typ.Family, q.op, req)
-	out, result := judge(typ.Family, reply, err, time.Since(start))
+	out, result := judge(typ.Family, q.op, reply, err, time.Since(start))
 	s.metrics.queries.WithLabelValues(string(typ.Family), q.op, result).Inc()
 	if out.err != nil {
 		s.log.InfoContext(ctx, "node request failed", "rack", q.target.GetRackId(), "node", q.target.GetNodeId(),
@@ -78,7 +78,7 @@ func (s *Server) ask(ctx context.Context, q query) outcome {
 
 // judge tells the caller what a reply, or none, means. The second value is the
 // result label of the metric.
-func judge(f node.Family, reply *rackbusv1.NodeReply, err error, took time.Duration) (outcome, string) {
+func judge(f node.Family, op string, reply *rackbusv1.NodeReply, err error, took time.Duration) (outcome, string) {
 	switch {
 	case err == nil && reply.GetError().GetCode() == "" && reply.GetError().GetMessage() == "":
 		return outcome{reply: reply, answered: true}, "ok"
@@ -87,7 +87,8 @@ func judge(f node.Family, reply *rackbusv1.NodeReply, err error, took time.Durat
 	case err == nil:
 		return outcome{err: errors.New(reply.GetError().GetMessage()), answered: true}, "refused"
 	case errors.Is(err, bus.ErrNoAgent):
-		return outcome{err: fmt.Errorf("no agent of the %s family is connected", f), answered: true}, "no_agent"
+		// Nobody serves the operation: there is no agent, or none that is new enough.
+		return outcome{err: fmt.Errorf("no agent of the %s family is connected that serves %s", f, op), answered: true}, "no_agent"
 	case errors.Is(err, bus.ErrTooLarge):
 		return outcome{err: errors.New("the request is too large for the message bus"), answered: true}, "error"
 	case errors.Is(err, context.Canceled):

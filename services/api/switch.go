@@ -29,8 +29,8 @@ const (
 )
 
 // switchTarget validates a switch and returns its target. Errors are for the caller.
-// Its address is judged for every operation, because the agents connect to it with
-// the credentials of the request.
+// Its addresses are judged for every operation, because the agents connect to them
+// with the credentials of the request.
 func (s *Server) switchTarget(b *targetBuilder, n *selected, rule bmcRule) (*rackbusv1.NodeTarget, error) {
 	id := n.ref.NodeID
 	if n.typ.Family != node.FamilySwitch {
@@ -60,8 +60,12 @@ func (s *Server) switchTarget(b *targetBuilder, n *selected, rule bmcRule) (*rac
 		return t, nil
 	}
 	if t.Bmc, err = b.endpoint(n, node.EndpointBMC, bmc, forDeviceInfo); err == nil {
+		err = s.opts.SwitchTargets.Check(t.GetBmc().GetAddress())
+	}
+	if err == nil {
 		return t, nil
 	}
+	t.Bmc = nil
 	if rule == bmcChecked {
 		return nil, fmt.Errorf("invalid BMC endpoint for switch %s: %w", id, err)
 	}

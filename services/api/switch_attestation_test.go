@@ -25,6 +25,7 @@ func evidence(components ...*rackbusv1.SpdmComponent) *rackbusv1.NodeReply {
 }
 
 func TestSpdmEvidence(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	good := &rackbusv1.SpdmComponent{ComponentId: "ERoT_BMC_0", Measurements: []byte(`{"m":1}`), CertificateChain: []byte(`{"c":1}`)}
 	agents := h.switches(map[string]agent.QueryHandler{opSpdmEvidence: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
@@ -83,6 +84,7 @@ func TestSpdmEvidence(t *testing.T) {
 }
 
 func TestSpdmEvidenceIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	same := switchNode("r1", 2)
 	same.HostEndpoint.Interface.IpAddress = "[::ffff:10.0.1.1]"
@@ -106,6 +108,7 @@ func TestSpdmEvidenceIsRefused(t *testing.T) {
 
 // A target that does not answer in time does not cost the caller the others.
 func TestSpdmEvidenceAnswersInTime(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Timing.AnswerMargin = 200 * time.Millisecond })
 	release := make(chan struct{})
 	h.switches(map[string]agent.QueryHandler{opSpdmEvidence: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/switchtls"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -89,8 +92,14 @@ func (m *rackManager) ConfigureSwitchCertificate(ctx context.Context, req *rackm
 	if len(nodes) == 0 {
 		return nil, errorf(CodeInvalidArgument, textNoNodes)
 	}
+	elsewhere := make(map[node.Ref]bool)
+	if !install.GetUnset() && (slices.Contains(install.GetServices(), serviceManager) || slices.Contains(install.GetServices(), serviceTelemetry)) {
+		elsewhere = m.fabricElsewhere(ctx, nodes, install.GetDomain())
+	}
 	b.command = func(cmd *rackbusv1.JobCommand) {
-		cmd.Operation = &rackbusv1.JobCommand_SwitchCertificate{SwitchCertificate: install}
+		op := proto.CloneOf(install)
+		op.FabricElsewhere = elsewhere[node.Ref{RackID: cmd.GetTarget().GetRackId(), NodeID: cmd.GetTarget().GetNodeId()}]
+		cmd.Operation = &rackbusv1.JobCommand_SwitchCertificate{SwitchCertificate: op}
 	}
 	res, err := m.admitSwitches(ctx, b, meta.request(nodes[0].ref.RackID, idem))
 	if refusal, ok := isRefusal(err); ok {

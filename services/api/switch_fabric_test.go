@@ -18,6 +18,7 @@ import (
 )
 
 func TestConfigureScaleUpFabricManager(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(map[string]agent.QueryHandler{opFabricConfigure: changing(t, &rackbusv1.NodeReply{V: 1, SwitchResult: &rackbusv1.NodeReply_FabricManager{
 		FabricManager: &rackbusv1.FabricManagerReply{Configured: true, Message: "configured", TopologyUsed: "topo", StateEnabled: true, GrpcEnabled: true}}})})
@@ -50,6 +51,7 @@ func TestConfigureScaleUpFabricManager(t *testing.T) {
 
 // A configuration that failed says how far it got.
 func TestConfigureScaleUpFabricManagerPartly(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.switches(map[string]agent.QueryHandler{opFabricConfigure: changing(t, &rackbusv1.NodeReply{V: 1, SwitchResult: &rackbusv1.NodeReply_FabricManager{
 		FabricManager: &rackbusv1.FabricManagerReply{Message: "the controller is not ready", StateEnabled: true}}})})
@@ -65,6 +67,7 @@ func TestConfigureScaleUpFabricManagerPartly(t *testing.T) {
 // locked until nobody can be at work on it any more. The agent is told to be done
 // earlier, so that what it has to say still gets through.
 func TestLongChangeAnswersInTime(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Timing.AnswerMargin = 200 * time.Millisecond })
 	release, told := make(chan struct{}), make(chan time.Time, 1)
 	h.switches(map[string]agent.QueryHandler{opFabricConfigure: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
@@ -90,6 +93,7 @@ func TestLongChangeAnswersInTime(t *testing.T) {
 }
 
 func TestBatchSetScaleUpFabricState(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(map[string]agent.QueryHandler{opFabricStateSet: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
 		if err := q.Guard().Check(); err != nil || q.Target().GetNodeId() == "sw-2" {
@@ -125,6 +129,7 @@ func TestBatchSetScaleUpFabricState(t *testing.T) {
 }
 
 func TestScaleUpFabricReads(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.switches(map[string]agent.QueryHandler{
 		opFabricStateGet: answering(`{"state":"enabled","cluster_healthy":true}`),
@@ -169,6 +174,7 @@ func TestScaleUpFabricReads(t *testing.T) {
 }
 
 func TestSetScaleUpFabricTelemetryInterfaceState(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(map[string]agent.QueryHandler{opTelemetrySet: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
 		if err := q.Guard().Check(); err != nil || q.Target().GetNodeId() == "sw-2" {
@@ -195,6 +201,7 @@ func TestSetScaleUpFabricTelemetryInterfaceState(t *testing.T) {
 }
 
 func TestFabricStatusOfParts(t *testing.T) {
+	t.Parallel()
 	entries := []*rackbusv1.FabricEntry{{File: "sm_config", Key: "b", Value: "2"}, {File: "fm_config", Key: "z", Value: "1"}, {File: "fm_config", Key: "a", Value: "0"}}
 	primary := &rackbusv1.FabricSwitchStatus{Enabled: true, ManagerStatus: "ok", Topology: "topo", Entries: entries}
 	off := &rackbusv1.FabricSwitchStatus{ManagerStatus: "stopped"}
@@ -242,6 +249,7 @@ func TestFabricStatusOfParts(t *testing.T) {
 
 // All switches are asked at once: the status takes as long as the slowest.
 func TestGetScaleUpFabricStatusAsksAllAtOnce(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	const n = 9
 	began, release := make(chan struct{}, n), make(chan struct{})

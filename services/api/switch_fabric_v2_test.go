@@ -44,6 +44,7 @@ func trays(index map[string]uint32) map[string]agent.QueryHandler {
 }
 
 func TestConfigureFabricV2(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, insecureSwitches)
 	h.switchesIdle(trays(map[string]uint32{"sw-1": 4, "sw-2": 3, "sw-3": 3}))
 	described := switchNode("r1", 2)
@@ -113,6 +114,7 @@ func (h *harness) switchesIdle(answers map[string]agent.QueryHandler) {
 
 // An agent gets the whole fabric, and can open the login of each of its switches.
 func TestFabricV2ReachesTheAgent(t *testing.T) {
+	t.Parallel()
 	client := t.TempDir()
 	material(t, client, "lab")
 	h := newHarness(t, withTLS(switchtls.Settings{ClientRoot: client, DefaultDomain: "lab"}))
@@ -133,6 +135,7 @@ func TestFabricV2ReachesTheAgent(t *testing.T) {
 }
 
 func TestConfigureFabricV2IsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, insecureSwitches)
 	h.switchesIdle(trays(map[string]uint32{"sw-1": 1}))
 	one, two := set(switchNode("r1", 1)), set(switchNode("r1", 1), switchNode("r1", 2))
@@ -185,6 +188,7 @@ func TestConfigureFabricV2IsRefused(t *testing.T) {
 
 // Without our identity towards its switches a fabric is not begun.
 func TestConfigureFabricV2NeedsMaterial(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Admission.MaxTrackedJobs = 2 }, withTLS(switchtls.Settings{ClientRoot: t.TempDir(), DefaultDomain: "lab"}))
 	req := &rackmanagerv2.ConfigureScaleUpFabricManagerRequest{Nodes: set(switchNode("r1", 1)), Config: wanted()}
 	_, err := h.v2().ConfigureScaleUpFabricManager(t.Context(), req)
@@ -192,6 +196,7 @@ func TestConfigureFabricV2NeedsMaterial(t *testing.T) {
 }
 
 func TestConfigureFabricV2WithoutRoom(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, insecureSwitches, func(o *Options) { o.Admission.MaxTrackedJobs = 2 })
 	h.admitOn(compute("r9", "other"))
 	_, err := h.v2().ConfigureScaleUpFabricManager(t.Context(), &rackmanagerv2.ConfigureScaleUpFabricManagerRequest{Nodes: set(switchNode("r1", 1)), Config: wanted()})

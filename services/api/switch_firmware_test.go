@@ -38,6 +38,7 @@ var unusable = map[string][2]string{
 }
 
 func TestListSwitchFirmwareAndImages(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	registerRack(h)
 	agents := h.switches(map[string]agent.QueryHandler{
@@ -83,12 +84,13 @@ func TestListSwitchFirmwareAndImages(t *testing.T) {
 }
 
 func TestListingsTellWhatTheSwitchSaid(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	registerRack(h)
 	resp, err := h.rm.ListSwitchSystemImages(t.Context(), &rackmanager.ListSwitchSystemImagesRequest{RackId: "r1", NodeId: "sw-1"})
 	require.NoError(t, err)
 	requireFailure(t, resp.GetStatus())
-	require.Equal(t, "no agent of the switch family is connected", resp.GetErrorMessage())
+	require.Equal(t, "no agent of the switch family is connected that serves list_switch_images", resp.GetErrorMessage())
 	h.switches(map[string]agent.QueryHandler{opListSwitchFirmware: declining("NVUE refused the login")})
 	list, err := h.rm.ListSwitchFirmware(t.Context(), &rackmanager.ListSwitchFirmwareRequest{RackId: "r1", NodeId: "sw-1", ComponentType: componentBMC})
 	require.NoError(t, err)
@@ -98,6 +100,7 @@ func TestListingsTellWhatTheSwitchSaid(t *testing.T) {
 }
 
 func TestPushSwitchFirmware(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	registerRack(h)
 	h.firmware("fw/bmc.fwpkg", strings.Repeat("x", 1024))
@@ -160,6 +163,7 @@ func (h *harness) free(rack, id string) bool {
 
 // Power, device information, firmware inventory and updates reach switches as any node.
 func TestSwitchesAreNodes(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	tray := uint32(3)
 	any := func(reply *rackbusv1.NodeReply) agent.QueryHandler {

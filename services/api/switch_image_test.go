@@ -20,6 +20,7 @@ import (
 const imageFile = "nvos-amd64-25.02.4440.bin"
 
 func TestBuildOf(t *testing.T) {
+	t.Parallel()
 	for file, want := range map[string]string{
 		"a/nvos-amd64-25.02.4440.bin":         "nvos-25.02.4440",
 		"nvos-25.02.4440_25.02.4440.bin":      "nvos-25.02.4440",
@@ -36,13 +37,14 @@ func TestBuildOf(t *testing.T) {
 }
 
 func TestUpdateSwitchSystemImage(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(nil)
 	h.firmware("nvos/"+imageFile, strings.Repeat("x", 2048))
 	bad, texts := badSwitches()
-	// A BMC that cannot be used is none.
+	// A BMC that cannot be used is none, and one that no switch has.
 	noBMC := switchNode("r1", 2)
-	noBMC.BmcEndpoint.Interface.IpAddress = ""
+	noBMC.BmcEndpoint.Interface.IpAddress = "127.0.0.1"
 	req := &rackmanager.UpdateSwitchSystemImageRequest{
 		Nodes: set(append(bad, switchNode("r1", 1), noBMC, switchNode("r1", 1))...), ImageFilename: "nvos.bin", LocalFilePath: "nvos/" + imageFile,
 	}
@@ -94,6 +96,7 @@ func TestUpdateSwitchSystemImage(t *testing.T) {
 }
 
 func TestUpdateSwitchSystemImageIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.firmware(imageFile, strings.Repeat("x", 1024))
 	h.firmware("small-1.2.3.bin", strings.Repeat("x", 1023))
@@ -126,6 +129,7 @@ func TestUpdateSwitchSystemImageIsRefused(t *testing.T) {
 }
 
 func TestNoRoomForSwitchJobs(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Admission.MaxTrackedJobs = 2 }, insecureSwitches)
 	h.admitOn(compute("r9", "other"))
 	h.firmware(imageFile, strings.Repeat("x", 1024))
@@ -164,6 +168,7 @@ func imageManifest(t *testing.T, product, file string) string {
 }
 
 func TestApplyStoredSwitchSystemImage(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(nil)
 	h.add(imageManifest(t, "IMG", imageFile), "gb200", false)
@@ -232,6 +237,7 @@ func TestApplyStoredSwitchSystemImage(t *testing.T) {
 }
 
 func TestApplySwitchSystemImageInline(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	req := &rackmanager.ApplySwitchSystemImageRequest{
 		RackId: "rack-of-request", ConfigJson: imageManifest(t, "INLINE", imageFile), AccessToken: proto.String(plantedNew),
@@ -268,6 +274,7 @@ func TestApplySwitchSystemImageInline(t *testing.T) {
 }
 
 func TestApplySwitchSystemImageFailsItsJobs(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	for text, config := range map[string]string{
 		"invalid config_json":        "{",
@@ -307,6 +314,7 @@ func TestApplySwitchSystemImageFailsItsJobs(t *testing.T) {
 }
 
 func TestGetSwitchJobStatusWithoutAJob(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	for id, text := range map[string]string{"": "job_id is required", "nope": "job nope not found"} {
 		image, err := h.rm.GetSwitchSystemImageJobStatus(t.Context(), &rackmanager.GetSwitchSystemImageJobStatusRequest{JobId: id})

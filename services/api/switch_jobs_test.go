@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"encoding/pem"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/switchtls"
@@ -29,6 +31,7 @@ const (
 )
 
 func TestBatchResetSwitchFactoryDefault(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(nil)
 	bad, texts := badSwitches()
@@ -64,23 +67,25 @@ func TestBatchResetSwitchFactoryDefault(t *testing.T) {
 }
 
 func TestBatchResetSwitchSdnFactoryDefault(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(nil)
 	padded := switchNode(" r1 ", 1)
 	padded.NodeId = " sw-1 "
-	badBMC := switchNode("r1", 3)
-	badBMC.BmcEndpoint.Interface.IpAddress = ""
+	badBMC, loopBMC := switchNode("r1", 3), switchNode("r1", 4)
+	badBMC.BmcEndpoint.Interface.IpAddress, loopBMC.BmcEndpoint.Interface.IpAddress = "", "::ffff:169.254.0.9"
 	req := &rackmanager.BatchResetSwitchSdnFactoryDefaultRequest{
-		Nodes: set(padded, switchNode("r1", 1), badBMC, switchNode("r1", 2)), Domain: proto.String("lab"),
+		Nodes: set(padded, switchNode("r1", 1), badBMC, loopBMC, switchNode("r1", 2)), Domain: proto.String("lab"),
 	}
 	ctx := with(t.Context(), metaIdempotencyKey, "k")
 	resp, err := h.rm.BatchResetSwitchSdnFactoryDefault(ctx, req)
 	require.NoError(t, err)
 	r := resp.GetResponse()
 	requireFailure(t, r.GetStatus())
-	requireStats(t, 4, 2, r)
+	requireStats(t, 5, 3, r)
 	require.Equal(t, map[string]string{
 		"sw-1": job.DuplicateText("r1", "sw-1"), "sw-3": "invalid BMC endpoint for switch sw-3: missing BMC endpoint ip_address",
+		"sw-4": "invalid BMC endpoint for switch sw-4: switch target host is not allowed: ::ffff:169.254.0.9",
 	}, messages(r), "only refused switches have a line")
 	ran := agents.next(2)
 	require.Equal(t, "lab", ran["sw-1"].cmd.GetSdnReset().GetDomain())
@@ -108,12 +113,14 @@ func TestBatchResetSwitchSdnFactoryDefault(t *testing.T) {
 }
 
 func TestRunID(t *testing.T) {
+	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 67_999_999, time.FixedZone("x", 3600))
 	require.Equal(t, "2026-01-02_02-04-05_067", runID(at))
 	require.Equal(t, "lab-1--z", certificateDomain("lab-1.üz"))
 }
 
 func TestConfigureSwitchCertificate(t *testing.T) {
+	t.Parallel()
 	installed, client := t.TempDir(), t.TempDir()
 	want := material(t, installed, "lab.1")
 	material(t, client, "lab.1")
@@ -158,7 +165,51 @@ func TestConfigureSwitchCertificate(t *testing.T) {
 	h.requireNowhere(plantedPassword, line, string(block.Bytes))
 }
 
+// J6: apps of the cluster are left alone on switches whose rack has its fabric on
+// another one, which may be registered only. A switch that does not tell is not.
+func TestJ6CertificatesOfAFabricWithOneManager(t *testing.T) {
+	t.Parallel()
+	installed := t.TempDir()
+	material(t, installed, "lab")
+	h := newHarness(t, withTLS(switchtls.Settings{InstalledRoot: installed, DefaultDomain: "lab"}), func(o *Options) {
+		o.Timing.FabricRoleLimit = time.Second
+	})
+	states := map[string]string{
+		"r1/sw-1": `{"state":"enabled"}`, "r1/sw-2": `{"state":"disabled"}`, "r1/sw-4": `{}`,
+		"r2/sw-1": `{"state":"disabled"}`, "r2/sw-2": `{"state":"disabled"}`,
+		"r3/sw-1": `{"state":"disabled"}`, "r3/sw-9": `{"state":"start"}`,
+	}
+	agents := h.switches(map[string]agent.QueryHandler{opFabricStateGet: func(ctx context.Context, q *agent.Query) *rackbusv1.NodeReply {
+		doc, ok := states[q.Target().GetRackId()+"/"+q.Target().GetNodeId()]
+		if !ok {
+			return agent.Refuse("unavailable", "no answer", "")
+		}
+		return answering(doc)(ctx, q)
+	}})
+	h.register(switchNode("r3", 9))
+	install := func(services []rackmanager.SwitchService, nodes ...*rackmanager.NodeInfo) map[string]bool {
+		resp, err := h.rm.ConfigureSwitchCertificate(t.Context(), &rackmanager.ConfigureSwitchCertificateRequest{Nodes: set(nodes...), Services: services})
+		require.NoError(t, err)
+		requireSuccess(t, resp.GetResponse().GetStatus(), resp.GetResponse().GetMessage())
+		out := make(map[string]bool)
+		for id, ran := range agents.next(len(nodes)) {
+			out[id] = ran.cmd.GetSwitchCertificate().GetFabricElsewhere()
+		}
+		return out
+	}
+	app := []rackmanager.SwitchService{svcManager}
+	require.Equal(t, map[string]bool{"sw-1": false, "sw-2": true, "sw-3": false, "sw-4": false},
+		install(app, switchNode("r1", 1), switchNode("r1", 2), switchNode("r1", 3), switchNode("r1", 4)))
+	require.Equal(t, map[string]bool{"sw-1": false, "sw-2": false}, install(app, switchNode("r2", 1), switchNode("r2", 2)), "no fabric yet")
+	require.Equal(t, map[string]bool{"sw-1": true}, install(app, switchNode("r3", 1)), "the registered switch runs it")
+	asked := len(agents.requests(opFabricStateGet))
+	require.Equal(t, "lab", agents.requests(opFabricStateGet)[0].GetDomain())
+	require.Equal(t, map[string]bool{"sw-5": false}, install([]rackmanager.SwitchService{svcInterface}, switchNode("r1", 5)))
+	require.Len(t, agents.requests(opFabricStateGet), asked, "nobody is asked for services of NVOS itself")
+}
+
 func TestConfigureSwitchCertificateIsRefused(t *testing.T) {
+	t.Parallel()
 	installed, client := t.TempDir(), t.TempDir()
 	material(t, installed, "lab")
 	material(t, installed, "both")
@@ -205,6 +256,7 @@ func TestConfigureSwitchCertificateIsRefused(t *testing.T) {
 
 // With unverified connections the certificates go, and nothing that is about them counts.
 func TestConfigureSwitchCertificateInsecure(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, insecureSwitches)
 	agents := h.switches(nil)
 	resp, err := h.rm.ConfigureSwitchCertificate(t.Context(), &rackmanager.ConfigureSwitchCertificateRequest{
@@ -219,6 +271,7 @@ func TestConfigureSwitchCertificateInsecure(t *testing.T) {
 }
 
 func TestBatchDisableSwitchMtls(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t) // without any TLS material
 	agents := h.switches(nil)
 	req := &rackmanager.BatchDisableSwitchMtlsRequest{
@@ -251,6 +304,7 @@ func TestBatchDisableSwitchMtls(t *testing.T) {
 }
 
 func TestUpdateSwitchSystemPassword(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	agents := h.switches(nil)
 	req := &rackmanager.UpdateSwitchSystemPasswordRequest{
@@ -289,6 +343,7 @@ func TestUpdateSwitchSystemPassword(t *testing.T) {
 
 // A job of any kind keeps the others off.
 func TestSwitchJobsExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	first, err := h.rm.UpdateSwitchSystemPassword(t.Context(), &rackmanager.UpdateSwitchSystemPasswordRequest{
 		Nodes: set(switchNode("r1", 1)), Username: "admin", Password: plantedNew})

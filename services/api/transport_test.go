@@ -31,6 +31,7 @@ import (
 )
 
 func TestCodes(t *testing.T) {
+	t.Parallel()
 	for c, want := range map[Code]codes.Code{
 		CodeNotFound: codes.NotFound, CodeAlreadyExists: codes.AlreadyExists, CodeInvalidArgument: codes.InvalidArgument,
 		CodeTimeout: codes.DeadlineExceeded, CodeFailedPrecondition: codes.FailedPrecondition, CodeUnavailable: codes.Unavailable,
@@ -64,6 +65,7 @@ func TestCodes(t *testing.T) {
 }
 
 func TestVersionAnswersWithoutTheBus(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Timing.BrokerLimit = 300 * time.Millisecond })
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")
@@ -119,6 +121,7 @@ func TestVersionAnswersWithoutTheBus(t *testing.T) {
 }
 
 func TestHealthAndMissingMethods(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	health := healthpb.NewHealthClient(h.cc)
 	for _, service := range []string{"", "rack_manager.RackManager", "rack_manager_v2.RackManagerV2", "rackbus.v1.Jobs", "rackbus.v1.Firmware"} {
@@ -147,6 +150,7 @@ func TestHealthAndMissingMethods(t *testing.T) {
 }
 
 func TestReflectionIsASetting(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Reflection = true })
 	stream, err := reflectionpb.NewServerReflectionClient(h.cc).ServerReflectionInfo(t.Context())
 	require.NoError(t, err)
@@ -157,6 +161,7 @@ func TestReflectionIsASetting(t *testing.T) {
 }
 
 func TestRequestSize(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	big := func(n int) *rackmanager.ApplyFirmwareObjectRequest {
 		return &rackmanager.ApplyFirmwareObjectRequest{ConfigJson: strings.Repeat("x", n)}
@@ -168,6 +173,7 @@ func TestRequestSize(t *testing.T) {
 }
 
 func TestCallsAreLoggedWithoutTheirBody(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "/rack_manager.RackManager/CreateNodes") }, time.Second, time.Millisecond)
@@ -177,6 +183,7 @@ func TestCallsAreLoggedWithoutTheirBody(t *testing.T) {
 }
 
 func TestPanicIsAnInternalError(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	_, err := h.server.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/x/Y"},
 		func(context.Context, any) (any, error) { panic("boom") })
@@ -198,6 +205,7 @@ func (s streamOf) Context() context.Context { return s.ctx }
 // Clients ping every 10 s, also without a call in flight. What they may do is
 // tested with a thousandth of the times; the default is checked by its value.
 func TestPingsAreTolerated(t *testing.T) {
+	t.Parallel()
 	const minTime = 5 * time.Millisecond
 	h := newHarness(t, func(o *Options) { o.KeepaliveMinTime = minTime })
 	conn, err := net.Dial("tcp", h.addr)
@@ -266,6 +274,7 @@ func clientTLS(t *testing.T, ca *certs.CA, role string) grpc.DialOption {
 }
 
 func TestMutualTLSFollowsItsFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ca := writeCerts(t, dir)
 	source, err := certs.Load(certs.Files{
@@ -293,6 +302,7 @@ func TestMutualTLSFollowsItsFiles(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	good := func() Options { return Options{Conn: &bus.Conn{}, Plaintext: true, Addr: "x", FirmwareDir: "x"} }
 	for name, change := range map[string]func(*Options){
 		"no bus":       func(o *Options) { o.Conn = nil },
@@ -310,6 +320,7 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // While the server drains it refuses new jobs with a text and goes on reading.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(o *Options) { o.Timing.DrainGrace = time.Minute; o.DrainTimeout = 500 * time.Millisecond })
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")

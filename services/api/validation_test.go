@@ -25,6 +25,7 @@ func (h *harness) validate(req *rackmanagerv2.StartSystemValidationRequest, pair
 func withValidator(o *Options) { o.Validator = true }
 
 func TestStartSystemValidation(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, withValidator)
 	tray := compute("r1", "tray-1")
 	tray.HostEndpoint = endpoint("10.0.1.1")
@@ -75,6 +76,7 @@ func TestStartSystemValidation(t *testing.T) {
 }
 
 func TestStartSystemValidationIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	resp := h.validate(&rackmanagerv2.StartSystemValidationRequest{Nodes: set(compute("r1", "tray-1"), compute("r1", "tray-2"))})
 	r := resp.GetResponse()

@@ -81,9 +81,8 @@ func TestCancel(t *testing.T) {
 }
 
 func TestTerminateInInstallation(t *testing.T) {
-	b := newBench(t)
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
-	b.Start()
 	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")))
 	b.AwaitStage(id, "install")
 	b.Cancel(id, job.CancelTerminate)
@@ -102,9 +101,8 @@ func TestTerminateInInstallation(t *testing.T) {
 
 // A termination cuts the image that is being sent.
 func TestTerminateInUpload(t *testing.T) {
-	b := newBench(t)
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 1 << 20 })
-	b.Start()
 	id := b.Admit(b.node, update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 24<<20))))
 	_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
 	require.NoError(t, err)
@@ -134,9 +132,8 @@ func TestCancelWhileNobodyHasTheJob(t *testing.T) {
 }
 
 func TestRunLimit(t *testing.T) {
-	b := newBench(t)
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
-	b.Start()
 	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")), func(c *rackbusv1.JobCommand) { c.RunLimitSeconds = 1 })
 	j := b.Await(id)
 	require.Equal(t, job.StateTimedOut, j.State, "%+v", j.Failure)

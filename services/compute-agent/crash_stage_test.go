@@ -20,6 +20,8 @@ type flavour struct {
 	nodeType string
 	packages func(*bench) set
 	stages   []string
+	// always are the stages of a run without -long.
+	always []string
 	// changes is how often the device is changed.
 	changes int
 }
@@ -29,7 +31,8 @@ func flavours() map[string]flavour {
 		"GB200": {
 			"compute_gb200_wiwynn", func(b *bench) set {
 				return set{activated(b.pldm("nvfw_P4972_9.fwpkg", "9.2", "BMC")), map[string]string{"FW_BMC_0": "9.2"}, 1, []string{"nvfw_P4972_9.fwpkg"}}
-			}, []string{"check", "upload", "install", "activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on", "verify"}, 2,
+			}, []string{"check", "upload", "install", "activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on", "verify"},
+			[]string{"install", "activate_aux_settle"}, 2,
 		},
 		"Lenovo": {
 			"compute_gb300_lenovo", func(b *bench) set {
@@ -38,28 +41,33 @@ func flavours() map[string]flavour {
 				return set{activated(image), map[string]string{"BMC": "9.2"}, 1, []string{"lenovo_9.2.hpm"}}
 			}, []string{
 				"check", "preserve", "upload", "install", "activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on", "verify",
-			}, 2,
+			}, []string{"preserve", "activate_wait_bmc"}, 2,
 		},
 		"Supermicro": {
 			"compute_gb300_supermicro", (*bench).supermicro, []string{
 				"check_1", "upload_1", "install_1", "activate_hmc_aux_cycle", "activate_hmc_wait_bmc", "activate_hmc_power_on",
 				"activate_hmc_keep_on", "verify_hmc", "check_2", "upload_2", "install_2", "activate_bios_aux_cycle",
 				"activate_bios_keep_on", "verify_bios", "check_3", "upload_3", "install_3", "verify_bmc",
-			}, 5,
+			}, []string{"activate_bios_aux_cycle", "install_3"}, 5,
 		},
 	}
 }
 
 // The agent dies where a stage begins its work, or behind a change of the device.
 // Another one ends the job: every image is sent once, every AUX cycle happens
-// once, and every controller has its version.
+// once, and every controller has its version. Without -long it dies in some stages of
+// each flavour, and behind the last change.
 func TestAgentDiesInEachStage(t *testing.T) {
 	t.Parallel()
 	for name, f := range flavours() {
-		for _, stage := range f.stages {
+		stages, first := f.stages, 1
+		if !*long {
+			stages, first = f.always, f.changes
+		}
+		for _, stage := range stages {
 			t.Run(name+"/"+stage, func(t *testing.T) { f.dies(t, redfishagent.FailInStage+stage, 1) })
 		}
-		for n := 1; n <= f.changes; n++ {
+		for n := first; n <= f.changes; n++ {
 			t.Run(name+"/behind_change_"+strconv.Itoa(n), func(t *testing.T) { f.dies(t, agent.FailAfterDeviceChange, n) })
 		}
 	}
@@ -92,10 +100,10 @@ func TestAgentDiesInTheSecondRound(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			b := newBench(t)
 			b.knobs(func(k *bmc.Knobs) { k.PowerOnIgnored = 1 })
-			doomed := b.StartDoomed(redfishagent.FailInStage+stage, 1)
+			doomed := b.StartDoomed(redfishagent.FailInStage+stage, 1, secondRound)
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "9.2", "BMC")))
 			b.died(doomed, id)
-			b.Start()
+			b.Start(secondRound)
 			j := b.Await(id)
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Equal(t, 2, b.posts(auxReset))

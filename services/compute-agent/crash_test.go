@@ -6,14 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
-	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/reqlog"
@@ -27,44 +26,35 @@ func TestAgentDies(t *testing.T) {
 		name  string
 		point string
 		n     int
-		// stage is where the agent is killed when no failpoint is named.
-		stage string
 		// epoch is who ended the job.
 		epoch uint64
+		// long leaves it to runs with -long.
+		long bool
 	}
+	const in = redfishagent.FailInStage
 	for _, tt := range []death{
 		{name: "behind the claim", point: agent.FailAfterClaim, n: 1, epoch: 2},
-		{name: "in the check", stage: "check", epoch: 2},
+		{name: "in the check", point: in + "check", n: 1, epoch: 2, long: true},
 		{name: "before the upload", point: agent.FailAfterIntent, n: 1, epoch: 2},
 		{name: "behind the upload", point: agent.FailAfterDeviceChange, n: 1, epoch: 2},
-		{name: "in the installation", stage: "install", epoch: 2},
-		{name: "before the activation", point: agent.FailAfterIntent, n: 2, epoch: 2},
+		{name: "in the installation", point: in + "install", n: 1, epoch: 2},
+		{name: "before the activation", point: agent.FailAfterIntent, n: 2, epoch: 2, long: true},
 		{name: "behind the AUX cycle", point: agent.FailAfterDeviceChange, n: 2, epoch: 2},
-		{name: "while the BMC restarts", stage: "activate_wait_bmc", epoch: 2},
-		{name: "before the host is on", stage: "activate_keep_on", epoch: 2},
-		{name: "in the verification", stage: "verify", epoch: 2},
+		{name: "while the BMC restarts", point: in + "activate_wait_bmc", n: 1, epoch: 2},
+		{name: "before the host is on", point: in + "activate_keep_on", n: 1, epoch: 2, long: true},
+		{name: "in the verification", point: in + "verify", n: 1, epoch: 2},
 		{name: "behind the outcome", point: agent.FailAfterDone, n: 1, epoch: 1},
 		{name: "behind the report", point: agent.FailBeforeAck, n: 1, epoch: 1},
 	} {
+		if tt.long && !*long {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, gb300, func(o *sim.Options) {
-				o.Timing.Task, o.Timing.PowerOn = 600*time.Millisecond, 300*time.Millisecond
-			})
-			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 500 * time.Millisecond })
-			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 800 * time.Millisecond }
-			u := activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
-			var id job.ID
-			if tt.point != "" {
-				doomed := b.StartDoomed(tt.point, tt.n, slow)
-				id = b.Admit(b.node, u)
-				<-doomed.Dead()
-			} else {
-				doomed := b.Start(slow)
-				id = b.Admit(b.node, u)
-				b.AwaitStage(id, tt.stage)
-				doomed.Kill()
-			}
-			b.Start(slow)
+			b := newBench(t, gb300)
+			doomed := b.StartDoomed(tt.point, tt.n)
+			id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+			b.died(doomed, id)
+			b.Start()
 			j := b.Await(id)
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Equal(t, tt.epoch, j.Epoch)
@@ -151,12 +141,14 @@ func TestAUXCycleThatBeginsLate(t *testing.T) {
 // The first agent dies in the middle of the image: the device never got it whole.
 func TestAgentDiesWhileItSends(t *testing.T) {
 	b := newBench(t)
-	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 8 << 20 })
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 2 << 20 })
 	doomed := b.Start()
 	id := b.Admit(b.node, update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 24<<20))))
 	_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
 	require.NoError(t, err)
 	doomed.Kill()
+	// Before the tray takes more at a time, it has seen the end of the first one.
+	b.sent(1)
 	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 0 })
 	b.Start()
 	j := b.Await(id)
@@ -171,16 +163,12 @@ func TestAgentIsDrained(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{"check", "install", "activate_keep_on", "verify"} {
 		t.Run(stage, func(t *testing.T) {
-			b := newBench(t, gb300, func(o *sim.Options) {
-				o.Timing.Task, o.Timing.PowerOn = 600*time.Millisecond, 300*time.Millisecond
-			})
-			b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = 500 * time.Millisecond })
-			slow := func(o *agenttest.AgentOptions) { o.Timing.VerifyFirstDelay = 800 * time.Millisecond }
-			first := b.Start(slow)
+			b := newBench(t, gb300)
+			first := b.StartLeaving(redfishagent.FailInStage+stage, 1)
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
-			b.AwaitStage(id, stage)
+			b.died(first, id)
 			first.Stop()
-			b.Start(slow)
+			b.Start()
 			j := b.Await(id)
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Equal(t, uint64(2), j.Epoch)
@@ -196,13 +184,11 @@ func TestAgentDiesBetweenPackages(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{"install_1", "check_2", "install_2"} {
 		t.Run(stage, func(t *testing.T) {
-			b := newBench(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
-			slow := func(o *agenttest.AgentOptions) { o.Timing.PackagePause = 200 * time.Millisecond }
-			doomed := b.Start(slow)
+			b := newBench(t)
+			doomed := b.StartDoomed(redfishagent.FailInStage+stage, 1)
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4975_9.fwpkg", "9.1", "HMC"), b.raw("FW_CPLD_0", "cpld_9.2.bin")))
-			b.AwaitStage(id, stage)
-			doomed.Kill()
-			b.Start(slow)
+			b.died(doomed, id)
+			b.Start()
 			j := b.Await(id)
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			var files []string

@@ -40,14 +40,16 @@ type failure struct {
 }
 
 func (f failure) run(t *testing.T) {
-	if f.agent == nil {
-		f.agent = func(*agenttest.AgentOptions) {}
-	}
 	if f.model == nil {
 		f.model = func(*sim.Options) {}
 	}
-	b := newBench(t, f.model)
-	b.Start(f.agent)
+	var b *bench
+	if f.agent == nil {
+		b = newTray(t, f.model)
+	} else {
+		b = newBench(t, f.model)
+		b.Start(f.agent)
+	}
 	b.knobs(func(k *bmc.Knobs) { *k = f.knobs })
 	if f.fault != nil {
 		_, err := b.rack.AddFault(*f.fault)
@@ -75,7 +77,7 @@ func (f failure) run(t *testing.T) {
 	require.Equal(t, result["summary"], result["error_message"])
 	require.Contains(t, result["summary"], f.text)
 	if f.phase == "update" || f.phase == "poll" {
-		require.Equal(t, map[string]any{"component": "", "firmware_file": "nvfw_P4972_9.fwpkg"}, result["target"])
+		require.Equal(t, map[string]any{"component": "", "firmware_file": target.GetFile()}, result["target"])
 	} else {
 		require.NotContains(t, result, "target")
 	}
@@ -165,11 +167,13 @@ func TestChecksFail(t *testing.T) {
 	}
 }
 
+// hasty agents give a host little time to go off.
+func hasty(o *agenttest.AgentOptions) { o.Timing.Redfish.PowerOffLimit = 300 * time.Millisecond }
+
 func (b *bench) firmware() string { return filepath.Join(b.FirmwareDir, "nvfw_P4972_9.fwpkg") }
 
 func TestFileOutsideOfTheDirectory(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	j := b.run(update(&rackbusv1.FirmwareUpdateTarget{File: "../../etc/passwd"}))
 	require.Equal(t, job.FailureFileNotFound, j.Failure.FailureCode)
 	require.Equal(t, "validation", j.Failure.Phase)
@@ -238,10 +242,10 @@ func TestActivationFails(t *testing.T) {
 			code: job.FailureBMCRefused, class: job.CodeOther, phase: "activation", messageID: "Base.1.18.1.GeneralError",
 			text: "Firmware flashed but activation failed: AUX power cycle",
 		}, {
-			name: "host does not go off", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, sent: 1,
+			name: "host does not go off", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, sent: 1, agent: hasty,
 			code: job.FailureActivationFailed, class: job.CodeOther, phase: "activation", text: "wanted OFF",
 		}, {
-			name: "AUX while the host is on", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, model: gb300, sent: 1,
+			name: "AUX while the host is on", knobs: bmc.Knobs{PowerIgnored: true}, activate: true, model: gb300, sent: 1, agent: hasty,
 			code: job.FailurePreconditionFailed, class: job.CodeFailedPrecondition, phase: "activation",
 			messageID: "Base.1.18.1.ChassisPowerStateOffRequired", text: "Firmware flashed but activation failed: AUX power cycle",
 		}, {

@@ -3,6 +3,7 @@
 package computeagent_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -63,23 +64,22 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	shared := newBench(t, func(o *sim.Options) {
+	trays := newTray(t, func(o *sim.Options) {
 		o.Compute, o.NodeTypes = 0, []sim.NodeTypeCount{{Type: gb200Tray, Count: counts[gb200Tray]}, {Type: gb300Tray, Count: counts[gb300Tray]}}
 	})
-	shared.Start()
 	next := map[string]int{gb300Tray: counts[gb200Tray]}
 	for _, row := range rows {
-		trays := make([]*bench, len(row.cases))
+		own := make([]*bench, len(row.cases))
 		for i, c := range row.cases {
 			if c.agent == nil {
-				trays[i] = shared.at(next[c.tray()])
+				own[i] = trays.at(next[c.tray()])
 				next[c.tray()]++
 			}
 		}
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			for i, c := range row.cases {
-				t.Run(c.name, func(t *testing.T) { c.run(t, trays[i]) })
+				t.Run(c.name, func(t *testing.T) { c.run(t, own[i]) })
 			}
 		})
 	}
@@ -165,7 +165,12 @@ func refused(op string, code redfish.ErrorCode, text string, requests int) func(
 		reply := b.Ask(b.node, op, operation(redfish.PowerForceOff))
 		require.Equal(b.t, string(code), reply.GetError().GetCode(), reply.GetError().GetMessage())
 		require.Contains(b.t, reply.GetError().GetMessage()+" "+reply.GetError().GetMessageId(), text)
-		require.Len(b.t, b.rack.Requests(b.tray.ID(), reqlog.Filter{}), requests)
+		// A request that the agent has given up is listed once the tray notices.
+		ctx, cancel := context.WithTimeout(b.t.Context(), agenttest.Patience)
+		defer cancel()
+		asked, err := b.rack.WaitRequests(ctx, b.tray.ID(), reqlog.Filter{}, requests)
+		require.NoError(b.t, err)
+		require.Len(b.t, asked, requests)
 		require.Equal(b.t, bmc.PowerOn, b.tray.PowerState())
 		require.Empty(b.t, reply.GetPowerState(), "no state is made up")
 	}
@@ -248,8 +253,8 @@ func requestFaults() []faultRow {
 	alike := full
 	alike.Code = 400
 	impatient := func(o *agenttest.AgentOptions) {
-		o.Timing.Redfish.Request, o.Timing.Redfish.Collection = 150*time.Millisecond, 150*time.Millisecond
-		o.Timing.Redfish.ReadyLimit = 400 * time.Millisecond
+		o.Timing.Redfish.Request, o.Timing.Redfish.Collection = time.Second, time.Second
+		o.Timing.Redfish.ReadyLimit = 1500 * time.Millisecond
 	}
 	slow := func(path string) []faults.Rule {
 		return []faults.Rule{{Selector: faults.Request("GET", path), Action: faults.Action{Latency: &faults.Latency{Mean: time.Minute}}}}
@@ -414,7 +419,7 @@ func updateFaults() []faultRow {
 			}},
 		}},
 		{"power state is never reached", []faultCase{
-			{name: "off, GB200", knobs: bmc.Knobs{PowerOffIgnored: -1},
+			{name: "off, GB200", knobs: bmc.Knobs{PowerOffIgnored: -1}, agent: hasty,
 				check: ended{code: job.FailureActivationFailed, phase: "activation", text: "last read ON", sent: 1, activate: true}.check},
 			{name: "on, GB300", model: gb300Tray, knobs: bmc.Knobs{PowerOnIgnored: -1}, agent: func(o *agenttest.AgentOptions) {
 				o.Timing.Redfish.PowerOnLongLimit = 300 * time.Millisecond
@@ -434,8 +439,7 @@ func updateFaults() []faultRow {
 // A request without credentials is told at once and in clear words; the next one of the
 // node, with them, is carried out.
 func TestG8(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	good := b.node.GetBmc().GetCredentials()
 	b.node.Bmc.Credentials = nil
 	j := b.run(update(b.trayPackage()))

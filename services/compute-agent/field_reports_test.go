@@ -37,8 +37,7 @@ func (b *bench) trayUpdate() agenttest.Job {
 // that its task was followed to the end.
 func followed(t *testing.T, change func(*bmc.Knobs)) {
 	t.Helper()
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(change)
 	j := b.trayUpdate()
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -55,8 +54,7 @@ func TestE1(t *testing.T) {
 
 // The task monitor is opaque: 202 without a body, then 204.
 func TestE2(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.UploadAnswer, k.TaskMonitor = bmc.AnswerMonitor, bmc.MonitorEmpty })
 	j := b.trayUpdate()
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -68,8 +66,7 @@ func TestE3(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []bmc.UploadAnswer{bmc.AnswerBody, bmc.AnswerMonitorBody} {
 		t.Run(string(answer), func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			b.knobs(func(k *bmc.Knobs) { k.UploadAnswer = answer })
 			j := b.trayUpdate()
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -87,8 +84,7 @@ func TestE5(t *testing.T) {
 func TestE6(t *testing.T) {
 	t.Parallel()
 	t.Run("the version changes", func(t *testing.T) {
-		b := newBench(t, func(o *sim.Options) { o.Timing.Task = 400 * time.Millisecond })
-		b.Start()
+		b := newTray(t, func(o *sim.Options) { o.Timing.Task = 400 * time.Millisecond })
 		b.knobs(func(k *bmc.Knobs) { k.UploadAnswer, k.Immediate = bmc.AnswerOKEmpty, true })
 		began := time.Now()
 		j := b.trayUpdate()
@@ -124,8 +120,7 @@ func TestE6(t *testing.T) {
 
 // The task decides, whatever the inventory shows.
 func TestE8(t *testing.T) {
-	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 500 * time.Millisecond })
-	b.Start()
+	b := newTray(t, func(o *sim.Options) { o.Timing.Task = 500 * time.Millisecond })
 	j := b.trayUpdate()
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.False(t, j.At.Before(b.tray.Tasks()[0].Ended))
@@ -135,8 +130,7 @@ func TestE8(t *testing.T) {
 
 // The task stays Running until the BMC restarts itself.
 func TestE9(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) {
 		k.TaskStuckAt = 60
 		k.RestartDuringUpdate = &bmc.UpdateRestart{LoseTask: true, Outcome: bmc.RestartActivates}
@@ -154,8 +148,7 @@ func TestE10(t *testing.T) {
 		bmc.RestartActivates: job.StateCompleted, bmc.RestartAbandons: job.StateFailed,
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			b.knobs(func(k *bmc.Knobs) { k.RestartDuringUpdate = &bmc.UpdateRestart{LoseTask: true, Outcome: outcome} })
 			old := b.tray.Version("FW_BMC_0")
 			j := b.trayUpdate()
@@ -170,8 +163,7 @@ func TestE10(t *testing.T) {
 
 // Somebody deletes the task; the old version stays.
 func TestE12(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 30 })
 	id := b.Admit(b.node, update(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 	b.sent(1)
@@ -184,8 +176,7 @@ func TestE12(t *testing.T) {
 
 // Completed, 100 %, but Critical.
 func TestE13(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) {
 		k.TaskEnd = &bmc.TaskEnd{State: "Completed", Status: "Critical", Messages: []bmc.Message{{
 			ID: "Update.1.0.ApplyFailed", Text: "The image could not be applied.", Severity: "Critical", Resolution: "Send it again.",
@@ -199,8 +190,7 @@ func TestE13(t *testing.T) {
 
 // UserIntervention ends the job and says what to do.
 func TestE14(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) {
 		k.TaskEnd = &bmc.TaskEnd{State: "UserIntervention", Status: "Warning", Messages: []bmc.Message{{
 			ID: "Update.1.2.1.ResetRequired", Text: "The update waits.", Severity: "Warning", Resolution: "Press the button of the tray.",
@@ -237,8 +227,7 @@ func TestE18(t *testing.T) {
 	t.Parallel()
 	for _, way := range []bmc.Push{bmc.PushMultipart, bmc.PushOctet} {
 		t.Run(string(way), func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			b.knobs(func(k *bmc.Knobs) { k.Advertise = []bmc.Push{way} })
 			j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -272,8 +261,7 @@ func TestE18(t *testing.T) {
 	})
 	// Agents without such a server tell it at once, and nothing is sent.
 	t.Run(string(bmc.PushSimple)+" without a server", func(t *testing.T) {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		b.knobs(func(k *bmc.Knobs) { k.Advertise = []bmc.Push{bmc.PushSimple} })
 		j := b.trayUpdate()
 		require.Equal(t, job.StateFailed, j.State)
@@ -285,8 +273,7 @@ func TestE18(t *testing.T) {
 
 // One update per controller at any time, also across components.
 func TestE20(t *testing.T) {
-	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 150 * time.Millisecond })
-	b.Start()
+	b := newTray(t, func(o *sim.Options) { o.Timing.Task = 150 * time.Millisecond })
 	j := b.run(update(b.raw("FW_BMC_0", "obmc_7.bin"), b.raw("FW_CPLD_0", "cpld_8.bin"), b.raw("FW_ERoT_BMC_0", "erot_9.bin")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	uploads, tasks := b.uploads(), b.tray.Tasks()
@@ -300,8 +287,7 @@ func TestE20(t *testing.T) {
 func TestE21(t *testing.T) {
 	t.Parallel()
 	t.Run("versions are compared first", func(t *testing.T) {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		b.knobs(func(k *bmc.Knobs) { k.SameVersion = bmc.SameVersionNoTask })
 		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", b.tray.Version("FW_BMC_0"), "BMC")))
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -310,16 +296,14 @@ func TestE21(t *testing.T) {
 	})
 	// Only part of the package is new to the device; it takes it without a task.
 	t.Run("no task, but the version is there", func(t *testing.T) {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		b.knobs(func(k *bmc.Knobs) { k.UploadAnswer, k.Immediate = bmc.AnswerOKEmpty, true })
 		j := b.trayUpdate()
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 		require.Contains(t, j.ResultJSON, "the new version is installed")
 	})
 	t.Run("the device refuses it", func(t *testing.T) {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		b.knobs(func(k *bmc.Knobs) { k.SameVersion = bmc.SameVersionConflict })
 		version := b.tray.Version("FW_CPLD_0")
 		j := b.run(activated(b.raw("FW_CPLD_0", "cpld_"+version+".bin")))
@@ -328,8 +312,7 @@ func TestE21(t *testing.T) {
 		require.Zero(t, b.posts(auxReset))
 	})
 	t.Run("an error event of somebody else's task", func(t *testing.T) {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		b.knobs(func(k *bmc.Knobs) { k.RunningTask, k.RunningTaskState = "77", "Exception" })
 		j := b.trayUpdate()
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -368,14 +351,13 @@ func TestE24(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{"HGX_FW_BMC_0": "FW_BMC_0", "HGX_FW_GPU_2": "FW_GPU_2"} {
 		t.Run(from, func(t *testing.T) {
-			b := newBench(t, func(o *sim.Options) { o.Timing.Task = 400 * time.Millisecond })
+			b := newTray(t, func(o *sim.Options) { o.Timing.Task = 400 * time.Millisecond })
 			b.knobs(func(k *bmc.Knobs) {
 				k.Renames = map[string]string{from: to}
 				if to == "FW_BMC_0" {
 					k.Hidden = []string{"FW_BMC_0"}
 				}
 			})
-			b.Start()
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4975_9.fwpkg", "9.9", "HMC", "GPU")))
 			b.sent(1)
 			b.knobs(func(k *bmc.Knobs) { k.Hidden = nil })

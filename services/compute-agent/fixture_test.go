@@ -24,12 +24,26 @@ import (
 // The tests wait for disks and timers, hardly ever for a processor.
 const sideBySide = "16"
 
+// long runs what differs from the other tests by the place of a death only.
+var long = flag.Bool("long", false, "let agents die in every stage of every flavour")
+
+// shared is for tests that need no agent of their own.
+var shared = agenttest.NewShared(node.FamilyCompute)
+
+// tests are those of the package, and the end of what they share.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer shared.Close()
+	return m.M.Run()
+}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", sideBySide); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tests{m})
 }
 
 // quick makes everything short enough for a test to wait for.
@@ -44,11 +58,23 @@ type bench struct {
 	node *rackbusv1.NodeTarget
 }
 
-// newBench starts a tray. Agents are started by the tests.
+// newBench starts a tray and a broker. Agents are started by the tests.
 func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
 	t.Helper()
 	t.Parallel()
-	o := sim.Options{Compute: 1, Timing: quick}
+	return benchOn(t, agenttest.New(t, node.FamilyCompute), change...)
+}
+
+// newTray starts a tray for the agent that the tests share.
+func newTray(t *testing.T, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	t.Parallel()
+	return benchOn(t, shared.Rig(t), change...)
+}
+
+func benchOn(t *testing.T, rig *agenttest.Rig, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	o := sim.Options{Compute: 1, Timing: quick, RackID: rig.Rack}
 	for _, c := range change {
 		c(&o)
 	}
@@ -56,7 +82,7 @@ func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rack.Close()) })
 	tray := rack.Devices()[0]
-	b := &bench{Rig: agenttest.New(t, node.FamilyCompute), t: t, rack: rack, tray: tray}
+	b := &bench{Rig: rig, t: t, rack: rack, tray: tray}
 	b.node = b.target(tray)
 	return b
 }

@@ -426,33 +426,37 @@ func TestFlintFails(t *testing.T) {
 	})
 }
 
-// The agent dies in every stage; another one ends the job. No device is flashed
+// The agent dies, with -long in every stage; another one ends the job. No device is flashed
 // twice, and the tray gets the one AUX cycle of its activation.
 func TestFlintAgentDies(t *testing.T) {
 	type death struct {
 		point string
 		n     int
-		stage string
 		// command is one during which the agent is killed.
 		command string
 		aux     int
 		faults  func(*hostBench) host.Faults
+		// long leaves it to runs with -long.
+		long bool
 	}
 	hidden := func(h *hostBench) host.Faults {
 		return host.Faults{Hidden: h.host.Paths()[2:], HiddenUntilAUX: true}
 	}
 	for name, tt := range map[string]death{
-		"in the discovery":           {command: "--yes query", aux: 1},
+		"in the discovery":           {command: "--yes query", aux: 1, long: true},
 		"behind the recovery":        {point: agent.FailAfterDeviceChange, n: 1, aux: 2, faults: hidden},
-		"while images are read":      {command: "flint -i", aux: 1},
-		"before the flash":           {point: agent.FailAfterIntent, n: 1, aux: 1},
+		"while images are read":      {command: "flint -i", aux: 1, long: true},
+		"before the flash":           {point: agent.FailAfterIntent, n: 1, aux: 1, long: true},
 		"while devices are flashed":  {command: " b 2>/dev/null", aux: 1},
 		"behind the first device":    {point: agent.FailAfterDeviceChange, n: 1, aux: 1},
-		"behind the last device":     {point: agent.FailAfterDeviceChange, n: 3, aux: 1},
-		"while images are removed":   {command: "rm -rf", aux: 1},
-		"while the host starts":      {stage: "host_ready", aux: 1},
-		"while versions are checked": {stage: "verify", aux: 1},
+		"behind the last device":     {point: agent.FailAfterDeviceChange, n: 3, aux: 1, long: true},
+		"while images are removed":   {command: "rm -rf", aux: 1, long: true},
+		"while the host starts":      {point: redfishagent.FailInStage + "host_ready", n: 1, aux: 1, long: true},
+		"while versions are checked": {point: redfishagent.FailInStage + "verify", n: 1, aux: 1},
 	} {
+		if tt.long && !*long {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			h := newHostBench(t, func(o *host.Options) { o.Flash = 100 * time.Millisecond })
 			h.node.InventoryProfile = "full"
@@ -460,23 +464,17 @@ func TestFlintAgentDies(t *testing.T) {
 				h.host.SetFaults(tt.faults(h))
 			}
 			var id job.ID
-			switch {
-			case tt.point != "":
+			if tt.point != "" {
 				doomed := h.StartDoomed(tt.point, tt.n, h.inBand)
 				id = h.Admit(h.node, h.nics())
 				h.died(doomed, id)
-			case tt.command != "":
-				h.host.SetFaults(host.Faults{Commands: []host.CommandFault{{Match: tt.command, Remaining: 1, Delay: 300 * time.Millisecond}}})
+			} else {
+				h.host.SetFaults(host.Faults{Commands: []host.CommandFault{{Match: tt.command, Remaining: 1, Delay: time.Second}}})
 				doomed := h.start()
 				id = h.Admit(h.node, h.nics())
 				ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
 				defer cancel()
 				require.NoError(t, h.host.WaitRunning(ctx, tt.command))
-				doomed.Kill()
-			default:
-				doomed := h.start()
-				id = h.Admit(h.node, h.nics())
-				h.AwaitStage(id, tt.stage)
 				doomed.Kill()
 			}
 			h.start()

@@ -97,8 +97,7 @@ func TestHardware(t *testing.T) {
 			continue
 		}
 		t.Run(nodeType, func(t *testing.T) {
-			b := newBench(t, of(nodeType))
-			b.Start()
+			b := newTray(t, of(nodeType))
 			t.Run("power_get", func(t *testing.T) {
 				require.Equal(t, "ON", b.Ask(b.node, redfishagent.OpPowerGet).GetPowerState())
 			})

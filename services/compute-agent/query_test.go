@@ -23,8 +23,7 @@ func operation(op redfish.PowerOp) func(*rackbusv1.NodeRequest) {
 }
 
 func TestPowerQueries(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	require.Equal(t, "ON", b.Ask(b.node, redfishagent.OpPowerGet).GetPowerState())
 	for _, step := range []struct {
 		op   redfish.PowerOp
@@ -37,8 +36,7 @@ func TestPowerQueries(t *testing.T) {
 }
 
 func TestInventoryQuery(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	reply := b.Ask(b.node, redfishagent.OpFirmwareInventory)
 	require.Nil(t, reply.GetError())
 	require.Len(t, reply.GetFirmware(), len(b.tray.Versions()))
@@ -50,8 +48,7 @@ func TestInventoryQuery(t *testing.T) {
 }
 
 func TestDeviceInfoQuery(t *testing.T) {
-	b := newBench(t, func(o *sim.Options) { o.Compute = 3 })
-	b.Start()
+	b := newTray(t, func(o *sim.Options) { o.Compute = 3 })
 	info := b.Ask(b.target(b.rack.Devices()[2]), redfishagent.OpDeviceInfo).GetDeviceInfo()
 	require.NotEmpty(t, info.GetChassisSn())
 	require.Equal(t, uint32(3), info.GetSlotNumber())
@@ -59,8 +56,7 @@ func TestDeviceInfoQuery(t *testing.T) {
 }
 
 func TestRefusedPowerIsToldAtOnce(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	_, err := b.rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", "**/ComputerSystem.Reset"),
 		Action: faults.Action{Status: &faults.Status{Code: 400, Body: []byte(
@@ -110,8 +106,7 @@ func TestRefusedQueries(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			tt.spoil(t, b)
 			reply := b.Ask(b.node, tt.op)
 			require.Equal(t, string(tt.want), reply.GetError().GetCode(), reply.GetError().GetMessage())
@@ -122,8 +117,7 @@ func TestRefusedQueries(t *testing.T) {
 
 // A change is not sent past the moment until which the caller holds the node.
 func TestPowerIsNotSetPastTheDeadline(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	reply := b.Ask(b.node, redfishagent.OpPowerSet, operation(redfish.PowerForceOff), func(r *rackbusv1.NodeRequest) {
 		r.Deadline = timestamppb.New(time.Now().Add(-time.Second))
 	})

@@ -89,10 +89,9 @@ func TestRecoveryThatDoesNotHelp(t *testing.T) {
 	})
 	// Through a BMC that takes no connections nothing can be cycled.
 	t.Run("no connections", func(t *testing.T) {
-		b := newBench(t)
+		b := newTray(t)
 		_, err := b.rack.AddFault(faults.Rule{Action: faults.Action{Refuse: true}})
 		require.NoError(t, err)
-		b.Start()
 		began := time.Now()
 		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 		require.Equal(t, job.StateFailed, j.State)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
 	"github.com/rackbus/rackbus/sim/faults"
@@ -69,8 +70,7 @@ func TestUpdateGetsOver(t *testing.T) {
 		}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
 			for _, rule := range tt.faults {
 				_, err := b.rack.AddFault(rule)
@@ -92,8 +92,7 @@ func TestUpdateGetsOver(t *testing.T) {
 
 // A device that asks to come back later is not asked before.
 func TestRetryAfterIsHonoured(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	_, err := b.rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", "**/update-multipart"), Remaining: 1,
 		Action: faults.Action{Status: &faults.Status{Code: 503, Headers: map[string]string{"Retry-After": "1"}}},
@@ -110,8 +109,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 func TestDeviceSaysNothingToDo(t *testing.T) {
 	t.Parallel()
 	refusing := func(t *testing.T) *bench {
-		b := newBench(t)
-		b.Start()
+		b := newTray(t)
 		_, err := b.rack.AddFault(faults.Rule{
 			Selector: faults.Request("POST", "**/update-multipart"),
 			Action: faults.Action{Status: &faults.Status{Code: 400, Body: []byte(
@@ -138,6 +136,9 @@ func TestDeviceSaysNothingToDo(t *testing.T) {
 	})
 }
 
+// secondRound agents soon take a host for one that does not come on.
+func secondRound(o *agenttest.AgentOptions) { o.Timing.Redfish.PowerOnLimit = time.Second }
+
 // The host of a GB200 tray does not come on: one more AUX cycle, then the end.
 func TestSecondRound(t *testing.T) {
 	t.Parallel()
@@ -149,7 +150,7 @@ func TestSecondRound(t *testing.T) {
 	}
 	t.Run("comes on", func(t *testing.T) {
 		b := newBench(t)
-		b.Start()
+		b.Start(secondRound)
 		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 		// The first On is accepted and ignored.
 		b.AwaitStage(id, "activate_aux_settle")
@@ -164,7 +165,7 @@ func TestSecondRound(t *testing.T) {
 	})
 	t.Run("never", func(t *testing.T) {
 		b := newBench(t)
-		b.Start()
+		b.Start(secondRound)
 		id := b.Admit(b.node, activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 		b.AwaitStage(id, "activate_aux_settle")
 		_, err := b.rack.AddFault(ignored(0))
@@ -180,8 +181,7 @@ func TestSecondRound(t *testing.T) {
 
 // A second update of the same node begins anew.
 func TestNextUpdateOfTheNode(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	for i, version := range []string{"9.1", "9.2"} {
 		j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", version, "BMC")))
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -212,13 +212,12 @@ func TestActivationGetsOver(t *testing.T) {
 	} {
 		for model, option := range map[string]func(*sim.Options){"GB200": func(*sim.Options) {}, "GB300": gb300} {
 			t.Run(tt.name+"/"+model, func(t *testing.T) {
-				b := newBench(t, option)
+				b := newTray(t, option)
 				b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
 				if tt.fault != nil {
 					_, err := b.rack.AddFault(*tt.fault)
 					require.NoError(t, err)
 				}
-				b.Start()
 				j := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
 				require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 				require.Equal(t, tt.sent, b.posts(auxReset))

@@ -83,9 +83,8 @@ func TestUpdateWithActivation(t *testing.T) {
 }
 
 func TestProgressIsTold(t *testing.T) {
-	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
+	b := newTray(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
 	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 24 << 20 })
-	b.Start()
 	j := b.run(update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 6<<20))))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	texts := j.Descriptions()
@@ -142,8 +141,7 @@ func TestAlreadyUpToDate(t *testing.T) {
 
 // Only one of two images is new.
 func TestPartlyUpToDateIsSent(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	version := b.tray.Version("FW_BMC_0")
 	j := b.run(update(b.pldm("nvfw_P4972_9.fwpkg", version, "BMC", "CPLD")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -151,8 +149,7 @@ func TestPartlyUpToDateIsSent(t *testing.T) {
 }
 
 func TestForceKeepsBaseboardTarget(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	u := update(b.pldm("nvfw_GB200-P4975_9.fwpkg", "9.9", "GPU"))
 	u.Force = true
 	j := b.run(u)
@@ -161,8 +158,7 @@ func TestForceKeepsBaseboardTarget(t *testing.T) {
 }
 
 func TestBaseboardPackage(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	j := b.run(activated(b.pldm("nvfw_HGX_9.fwpkg", "9.9", "GPU", "HMC", "SBIOS")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.Equal(t, []string{"/redfish/v1/Chassis/HGX_Chassis_0"}, b.uploads()[0].Upload.Targets)
@@ -190,8 +186,7 @@ func TestTargetsOfComponents(t *testing.T) {
 		{inventory + "HGX_FW_FPGA_1", []string{inventory + "HGX_FW_FPGA_1"}},
 	} {
 		t.Run(tt.component, func(t *testing.T) {
-			b := newBench(t)
-			b.Start()
+			b := newTray(t)
 			j := b.run(update(b.raw(tt.component, "image_7.bin")))
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Equal(t, tt.want, b.uploads()[0].Upload.Targets)
@@ -200,8 +195,7 @@ func TestTargetsOfComponents(t *testing.T) {
 }
 
 func TestSeveralTargetsInOrder(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	hmc, cpld, tray := b.pldm("nvfw_P4975_9.fwpkg", "9.1", "HMC"), b.raw("FW_CPLD_0", "cpld_9.2.bin"), b.raw("FW_BMC_0", "obmc_9.3.bin")
 	tray.ExpectedVersion = "9.3"
 	j := b.run(activated(hmc, cpld, tray))
@@ -243,8 +237,7 @@ func TestUploadLimit(t *testing.T) {
 }
 
 func TestResultIsPlainJSON(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newTray(t)
 	j := b.run(activated(b.raw("FW_BMC_0", "obmc_7.bin")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.True(t, json.Valid([]byte(j.ResultJSON)))

@@ -22,9 +22,8 @@ const (
 // A Lenovo BMC is told to keep its configuration before it gets its image; a BMC
 // that was not would come back with the factory's password.
 func TestLenovoKeepsItsConfiguration(t *testing.T) {
-	b := newBench(t, of(lenovoTray))
+	b := newTray(t, of(lenovoTray))
 	b.knobs(func(k *bmc.Knobs) { k.SilentPatches = 1 })
-	b.Start()
 	image := b.raw("BMC", "lenovo_9.2.hpm")
 	image.ExpectedVersion = "9.2"
 	j := b.run(activated(image))
@@ -43,9 +42,8 @@ func TestLenovoKeepsItsConfiguration(t *testing.T) {
 }
 
 func TestLenovoThatForgetsIsNotUpdated(t *testing.T) {
-	b := newBench(t, of(lenovoTray))
+	b := newTray(t, of(lenovoTray))
 	b.knobs(func(k *bmc.Knobs) { k.SilentPatches = -1 })
-	b.Start()
 	j := b.run(activated(b.raw("", "lenovo_9.2.ima")))
 	require.Equal(t, job.StateFailed, j.State)
 	require.Equal(t, "update", j.Failure.Phase)
@@ -55,8 +53,7 @@ func TestLenovoThatForgetsIsNotUpdated(t *testing.T) {
 }
 
 func TestLenovoBaseboard(t *testing.T) {
-	b := newBench(t, of(lenovoTray))
-	b.Start()
+	b := newTray(t, of(lenovoTray))
 	u := update(b.pldm("nvfw_P4059_9.fwpkg", "9.1", "HMC"))
 	u.Force = true
 	j := b.run(u)
@@ -70,8 +67,7 @@ func TestLenovoBaseboard(t *testing.T) {
 // The parts of a Supermicro tray go in their order, each in force before the next;
 // the BMC restarts itself, forgets its task, and is judged by its version.
 func TestSupermicroOrder(t *testing.T) {
-	b := newBench(t, of(supermicroTray))
-	b.Start()
+	b := newTray(t, of(supermicroTray))
 	s := b.supermicro()
 	j := b.run(s.update)
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -116,9 +112,8 @@ func TestSupermicroOrder(t *testing.T) {
 
 // The BMC comes back with its old version: its lost task has failed.
 func TestSupermicroLostTaskWithOldVersion(t *testing.T) {
-	b := newBench(t, of(supermicroTray))
+	b := newTray(t, of(supermicroTray))
 	b.knobs(func(k *bmc.Knobs) { k.VersionUnchanged = true })
-	b.Start()
 	image := b.raw("BMC", "obmc_9.2.bin")
 	image.ExpectedVersion = "9.2"
 	j := b.run(activated(image))
@@ -131,8 +126,7 @@ func TestSupermicroLostTaskWithOldVersion(t *testing.T) {
 
 // Without a version to expect, the BMC's own version has to change.
 func TestSupermicroLostTaskWithoutExpectedVersion(t *testing.T) {
-	b := newBench(t, of(supermicroTray))
-	b.Start()
+	b := newTray(t, of(supermicroTray))
 	j := b.run(update(b.raw("", "obmc_9.2.bin")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.NotContains(t, j.ResultJSON, "recovery", "only a manifest's version counts as a match")
@@ -142,8 +136,7 @@ func TestSupermicroLostTaskWithoutExpectedVersion(t *testing.T) {
 
 // What is installed already is neither sent nor activated.
 func TestSupermicroPartlyUpToDate(t *testing.T) {
-	b := newBench(t, of(supermicroTray))
-	b.Start()
+	b := newTray(t, of(supermicroTray))
 	s := b.supermicro()
 	hmc := b.pldm("GB300_nosbios_10.fwpkg", b.tray.Version("HGX_FW_BMC_0"), "HMC")
 	hmc.Component = "HMC"
@@ -171,8 +164,7 @@ func TestPlanIsRefused(t *testing.T) {
 		"in-band inactive":  {"compute_gb200_nvidia", []*rackbusv1.FirmwareUpdateTarget{{Component: "CX7", File: "a.bin"}}, job.FailurePreconditionFailed, "need activate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, of(tt.nodeType))
-			b.Start()
+			b := newTray(t, of(tt.nodeType))
 			j := b.run(update(tt.targets...))
 			require.Equal(t, job.StateFailed, j.State)
 			require.Equal(t, tt.code, j.Failure.FailureCode)
@@ -185,9 +177,8 @@ func TestPlanIsRefused(t *testing.T) {
 
 // A component that the node lacks is refused before its image is sent.
 func TestComponentThatIsNotThere(t *testing.T) {
-	b := newBench(t)
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.Hidden = []string{"HGX_FW_CPU_1"} })
-	b.Start()
 	j := b.run(update(b.raw("CPU_1", "sbios_9.bin")))
 	require.Equal(t, job.StateFailed, j.State)
 	require.Equal(t, job.FailureTargetNotFound, j.Failure.FailureCode)
@@ -197,8 +188,7 @@ func TestComponentThatIsNotThere(t *testing.T) {
 
 // A logical component is sent to its inventory entry.
 func TestLogicalComponent(t *testing.T) {
-	b := newBench(t, func(o *sim.Options) { o.ComputeGeneration = sim.GB300 })
-	b.Start()
+	b := newTray(t, func(o *sim.Options) { o.ComputeGeneration = sim.GB300 })
 	image := b.raw("erot-cpu-1", "erot_9.4.bin")
 	image.ExpectedVersion = "9.4"
 	j := b.run(activated(image))
@@ -211,9 +201,8 @@ func TestLogicalComponent(t *testing.T) {
 // An image that is older than what is installed is refused by the device, in its
 // own words, unless it is forced.
 func TestDowngrade(t *testing.T) {
-	b := newBench(t)
+	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.ComparisonStamp = 5 })
-	b.Start()
 	image := b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")
 	j := b.run(update(image))
 	require.Equal(t, job.StateFailed, j.State)

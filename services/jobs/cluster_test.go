@@ -3,57 +3,20 @@
 package jobs_test
 
 import (
-	"fmt"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 )
-
-// startCluster runs three servers on this host.
-func startCluster(t *testing.T) (brokers []*broker.Broker, urls []string) {
-	t.Helper()
-	const n = 3
-	ports := make([]int, n)
-	for i := range ports {
-		var lc net.ListenConfig
-		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		require.NoError(t, l.Close())
-	}
-	brokers = make([]*broker.Broker, n)
-	started := make(chan error, n)
-	for i := range brokers {
-		dir := t.TempDir()
-		go func() {
-			var err error
-			brokers[i], err = broker.Start(broker.Options{
-				Name: fmt.Sprintf("n%d", i), StoreDir: dir, Host: "127.0.0.1", Port: -1,
-				Cluster: &broker.Cluster{Name: "test", Port: ports[i], Peers: ports},
-			})
-			started <- err
-		}()
-	}
-	for range brokers {
-		require.NoError(t, <-started)
-	}
-	for _, b := range brokers {
-		t.Cleanup(b.Close)
-		urls = append(urls, b.URL())
-	}
-	return brokers, urls
-}
 
 // TestJobsSurviveTheLossOfOneOfThreeBrokers ends a broker while jobs run.
 func TestJobsSurviveTheLossOfOneOfThreeBrokers(t *testing.T) {
 	t.Parallel()
-	brokers, urls := startCluster(t)
-	r := newRigOn(t, urls...)
+	brokers := brokertest.StartCluster(t)
+	r := newRigOn(t, brokers[0].URL(), brokers[1].URL(), brokers[2].URL())
 	r.patience = 2 * time.Minute // electing leaders takes seconds, consumers come after them
 	r.start(hasty)
 	const n = 60

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -38,8 +38,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is for things that happen on one server.
-const patience = 20 * time.Second
+// patience is for things that happen on one server: seconds at most, but tests of
+// other packages run beside.
+const patience = time.Minute
 
 // rig is a broker, a connection in the role of API and agents, and the replicas
 // of the jobs service under test.
@@ -72,22 +73,7 @@ func newRig(t testing.TB) *rig {
 
 func newRigTimed(t testing.TB, timing bus.Timing) *rig {
 	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: storeDir(t), Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
-	return newRigWith(t, timing, b.URL())
-}
-
-// storeDir is in memory where there is such a file system: the broker syncs every
-// write, and these tests do not cut its power.
-func storeDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "rackbus-test-") //nolint:usetesting // in memory
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
+	return newRigWith(t, timing, brokertest.Start(t).URL())
 }
 
 func newRigOn(t testing.TB, urls ...string) *rig {

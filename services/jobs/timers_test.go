@@ -302,8 +302,10 @@ func TestFailedBatchIsAnnounced(t *testing.T) {
 func TestCutOffAdmissionIsClosed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.start(hasty)
+	// Admitted before there is a service, for which the deadline has then passed
+	// or not: both must end alike.
 	id := r.admission().batch("r", 250, true)
+	r.start(hasty)
 	var parent job.Record
 	r.await("the admission to be closed", func() bool { parent = r.record(id); return parent.Admitted })
 	require.Equal(t, uint32(250), parent.Total)

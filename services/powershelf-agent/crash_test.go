@@ -25,6 +25,8 @@ type flavour struct {
 	target   func(*bench) *rackbusv1.FirmwareUpdateTarget
 	knobs    func(*bmc.Knobs)
 	stages   []string
+	// always are the stages of a run without -long.
+	always []string
 	// changes is how often the shelf is changed; pushes and units are the images
 	// for the shelf as a whole and for its supplies.
 	changes, pushes int
@@ -46,42 +48,47 @@ func flavours() map[string]flavour {
 			nodeType: "powershelf_gb200_liteon",
 			target:   func(b *bench) *rackbusv1.FirmwareUpdateTarget { return b.archive("obmc.tar", "OPENBMC", "r1.9.9") },
 			knobs:    func(k *bmc.Knobs) { k.Handoff = bmc.HandoffAborted },
-			stages:   controller, changes: 2, pushes: 1, versions: map[string]string{"pmc_5c3f81d0": "r1.9.9"},
+			stages:   controller, always: controller[3:4], changes: 2, pushes: 1, versions: map[string]string{"pmc_5c3f81d0": "r1.9.9"},
 		},
 		"LiteOn supplies at once": {
 			nodeType: liteOn, target: (*bench).supplyImage, knobs: func(*bmc.Knobs) {},
-			stages: controller[:5], changes: 2, pushes: 1, versions: supplies("powerdevice%d", "0xf1 / 0xf1", 0),
+			stages: controller[:5], always: controller[1:2], changes: 2, pushes: 1, versions: supplies("powerdevice%d", "0xf1 / 0xf1", 0),
 		},
 		"LiteOn supplies one by one": {
 			nodeType: liteOn, target: (*bench).supplyImage, knobs: func(k *bmc.Knobs) { k.SupplyFailures = map[string]int{"powerdevice1": 1, "powerdevice4": 1} },
-			stages:  []string{"check", "upload", "install", "repair", "activate_manager_reset", "activate_wait_manager"},
-			changes: 4, pushes: 1, units: []string{"1", "4"}, versions: supplies("powerdevice%d", "0xf1 / 0xf1", 0),
+			stages: []string{"check", "upload", "install", "repair", "activate_manager_reset", "activate_wait_manager"},
+			always: []string{"repair"}, changes: 4, pushes: 1, units: []string{"1", "4"}, versions: supplies("powerdevice%d", "0xf1 / 0xf1", 0),
 		},
 		"Delta controller": {
 			nodeType: "powershelf_gb300_delta",
 			target:   func(b *bench) *rackbusv1.FirmwareUpdateTarget { return b.archive("pmc.tar", "OPENBMC", "1.9.9") },
 			knobs:    func(k *bmc.Knobs) { k.Handoff = bmc.HandoffInternalError },
-			stages:   controller, changes: 2, pushes: 1, versions: map[string]string{"FW_PMC_primary": "1.9.9"},
+			stages:   controller, always: controller[2:3], changes: 2, pushes: 1, versions: map[string]string{"FW_PMC_primary": "1.9.9"},
 		},
 		"Delta supplies": {
 			nodeType: "powershelf_gb200_delta",
 			target:   func(b *bench) *rackbusv1.FirmwareUpdateTarget { return b.archive("psu.tar", "DELTA-PSU", "0109") },
 			knobs:    func(*bmc.Knobs) {},
-			stages:   controller, changes: 2, pushes: 1, versions: supplies("FW_PSU_%d", "01090109", 1),
+			stages:   controller, always: controller[5:], changes: 2, pushes: 1, versions: supplies("FW_PSU_%d", "01090109", 1),
 		},
 	}
 }
 
 // The agent dies where a stage begins its work, or behind a change of the shelf.
 // Another one ends the job: no image is sent twice, the controller restarts once,
-// and everything has its version.
+// and everything has its version. Without -long it dies in one stage of each flavour, and
+// behind the last change.
 func TestAgentDies(t *testing.T) {
 	t.Parallel()
 	for name, f := range flavours() {
-		for _, stage := range f.stages {
+		stages, first := f.stages, 1
+		if !*long {
+			stages, first = f.always, f.changes
+		}
+		for _, stage := range stages {
 			t.Run(name+"/"+stage, func(t *testing.T) { f.dies(t, redfishagent.FailInStage+stage, 1) })
 		}
-		for n := 1; n <= f.changes; n++ {
+		for n := first; n <= f.changes; n++ {
 			t.Run(name+"/behind_change_"+strconv.Itoa(n), func(t *testing.T) { f.dies(t, agent.FailAfterDeviceChange, n) })
 		}
 	}

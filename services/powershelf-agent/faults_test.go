@@ -62,23 +62,22 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	shared := newBench(t, func(o *sim.Options) {
+	shelves := newShelf(t, func(o *sim.Options) {
 		o.PowerShelves, o.NodeTypes = 0, []sim.NodeTypeCount{{Type: liteOn, Count: counts[liteOn]}, {Type: delta, Count: counts[delta]}}
 	})
-	shared.Start()
 	next := map[string]int{delta: counts[liteOn]}
 	for _, row := range rows {
-		shelves := make([]*bench, len(row.cases))
+		own := make([]*bench, len(row.cases))
 		for i, c := range row.cases {
 			if c.agent == nil {
-				shelves[i] = shared.at(next[c.shelf()])
+				own[i] = shelves.at(next[c.shelf()])
 				next[c.shelf()]++
 			}
 		}
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			for i, c := range row.cases {
-				t.Run(c.name, func(t *testing.T) { c.run(t, shelves[i]) })
+				t.Run(c.name, func(t *testing.T) { c.run(t, own[i]) })
 			}
 		})
 	}

@@ -25,12 +25,26 @@ import (
 // The tests wait for disks and timers, hardly ever for a processor.
 const sideBySide = "8"
 
+// long runs what differs from the other tests by the place of a death only.
+var long = flag.Bool("long", false, "let agents die in every stage of every flavour")
+
+// shared is for tests that need no agent of their own.
+var shared = agenttest.NewShared(node.FamilyPowerShelf)
+
+// tests are those of the package, and the end of what they share.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer shared.Close()
+	return m.M.Run()
+}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", sideBySide); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tests{m})
 }
 
 const (
@@ -48,17 +62,30 @@ type bench struct {
 	node  *rackbusv1.NodeTarget
 }
 
+// newBench starts a shelf and a broker. Agents are started by the tests.
 func newBench(t *testing.T, change ...func(*sim.Options)) *bench {
 	t.Helper()
 	t.Parallel()
-	o := sim.Options{PowerShelves: 1, Timing: bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 100 * time.Millisecond}}
+	return benchOn(t, agenttest.New(t, node.FamilyPowerShelf), change...)
+}
+
+// newShelf starts a shelf for the agent that the tests share.
+func newShelf(t *testing.T, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	t.Parallel()
+	return benchOn(t, shared.Rig(t), change...)
+}
+
+func benchOn(t *testing.T, rig *agenttest.Rig, change ...func(*sim.Options)) *bench {
+	t.Helper()
+	o := sim.Options{RackID: rig.Rack, PowerShelves: 1, Timing: bmc.Timing{Task: 60 * time.Millisecond, BMCOutage: 100 * time.Millisecond}}
 	for _, c := range change {
 		c(&o)
 	}
 	rack, err := sim.Start(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rack.Close()) })
-	b := &bench{Rig: agenttest.New(t, node.FamilyPowerShelf), t: t, rack: rack, shelf: rack.Devices()[0]}
+	b := &bench{Rig: rig, t: t, rack: rack, shelf: rack.Devices()[0]}
 	b.node = b.target(b.shelf)
 	return b
 }

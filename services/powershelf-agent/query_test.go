@@ -18,8 +18,7 @@ func operation(op redfish.PowerOp) func(*rackbusv1.NodeRequest) {
 }
 
 func TestPowerQueries(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newShelf(t)
 	require.Equal(t, "ON", b.Ask(b.node, redfishagent.OpPowerGet).GetPowerState())
 	const chassis = "/redfish/v1/Chassis/powershelf/Actions/"
 	for _, step := range []struct {
@@ -41,8 +40,7 @@ func TestPowerQueries(t *testing.T) {
 }
 
 func TestUnsupportedPowerOperation(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newShelf(t)
 	for _, op := range []redfish.PowerOp{redfish.PowerGracefulRestart, redfish.PowerForceRestart} {
 		reply := b.Ask(b.node, redfishagent.OpPowerSet, operation(op))
 		require.Equal(t, string(redfish.CodeInvalidArgument), reply.GetError().GetCode())
@@ -53,8 +51,7 @@ func TestUnsupportedPowerOperation(t *testing.T) {
 }
 
 func TestInventoryAndDeviceInfo(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newShelf(t)
 	reply := b.Ask(b.node, redfishagent.OpFirmwareInventory)
 	require.Nil(t, reply.GetError())
 	require.Len(t, reply.GetFirmware(), len(b.shelf.Versions()))

@@ -59,8 +59,7 @@ func TestSuppliesAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, of(liteOn))
-			b.Start()
+			b := newShelf(t, of(liteOn))
 			j := b.run(activated(target(b)))
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			b.requireSupplies("0xf1 / 0xf1")
@@ -74,8 +73,7 @@ func TestSuppliesAtOnce(t *testing.T) {
 }
 
 func TestSuppliesUpToDate(t *testing.T) {
-	b := newBench(t, of(liteOn))
-	b.Start()
+	b := newShelf(t, of(liteOn))
 	require.Equal(t, job.StateCompleted, b.run(activated(b.supplyImage())).State)
 	j := b.run(activated(b.supplyImage()))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -89,12 +87,11 @@ func TestSuppliesUpToDate(t *testing.T) {
 func TestSuppliesAreRefusedTogether(t *testing.T) {
 	t.Parallel()
 	t.Run("busy for a while", func(t *testing.T) {
-		b := newBench(t, of(liteOn))
+		b := newShelf(t, of(liteOn))
 		_, err := b.rack.AddFault(faults.Rule{
 			Selector: faults.Request("POST", pushPath), Remaining: 2, Action: faults.Action{Status: &faults.Status{Code: 503}},
 		})
 		require.NoError(t, err)
-		b.Start()
 		j := b.run(activated(b.supplyImage()))
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 		require.Len(t, b.requests("POST", pushPath), 3)
@@ -111,9 +108,8 @@ func TestSuppliesAreRefusedTogether(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, of(liteOn))
+			b := newShelf(t, of(liteOn))
 			spoil(b)
-			b.Start()
 			j := b.run(activated(b.supplyImage()))
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Len(t, b.requests("POST", pushPath), 3, "three tries for all together")
@@ -153,9 +149,8 @@ func TestSuppliesAreRepaired(t *testing.T) {
 		"the task fails":                  {func(k *bmc.Knobs) { k.TaskEnd = &bmc.TaskEnd{} }, true, []string{"0", "1", "2", "3", "4", "5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, of(liteOn))
+			b := newShelf(t, of(liteOn))
 			b.knobs(tt.spoil)
-			b.Start()
 			id := b.Admit(b.node, activated(b.supplyImage()))
 			if tt.heal {
 				// What has begun stays as it is.
@@ -176,9 +171,8 @@ func TestSuppliesAreRepaired(t *testing.T) {
 func TestSupplyFails(t *testing.T) {
 	t.Parallel()
 	t.Run("for good", func(t *testing.T) {
-		b := newBench(t, of(liteOn))
+		b := newShelf(t, of(liteOn))
 		b.knobs(func(k *bmc.Knobs) { k.SupplyFailures = map[string]int{"powerdevice3": -1} })
-		b.Start()
 		j := b.run(activated(b.supplyImage()))
 		require.Equal(t, job.StateFailed, j.State)
 		require.Equal(t, job.FailureTaskException, j.Failure.FailureCode)
@@ -191,7 +185,7 @@ func TestSupplyFails(t *testing.T) {
 		require.Contains(t, result["raw_error"], "LiteOn PSU serial fallback failed for powerdevice3")
 	})
 	t.Run("the push is refused", func(t *testing.T) {
-		b := newBench(t, of(liteOn))
+		b := newShelf(t, of(liteOn))
 		b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
 		_, err := b.rack.AddFault(faults.Rule{
 			Selector: faults.Request("POST", unitPath),
@@ -199,7 +193,6 @@ func TestSupplyFails(t *testing.T) {
 				"MessageId":"Base.1.18.1.InvalidUpload","Message":"The image is not for this supply","Resolution":"Use another image"}]}}`)}},
 		})
 		require.NoError(t, err)
-		b.Start()
 		j := b.run(activated(b.supplyImage()))
 		require.Equal(t, job.StateFailed, j.State)
 		require.Equal(t, "PSU update failed on powerdevice0: LiteOn PSU serial fallback failed. "+
@@ -216,12 +209,11 @@ func TestSupplyFails(t *testing.T) {
 		require.Equal(t, []string{"0"}, b.units(), "a supply that is still writing gets no second image")
 	})
 	t.Run("credentials refused", func(t *testing.T) {
-		b := newBench(t, of(liteOn))
+		b := newShelf(t, of(liteOn))
 		_, err := b.rack.AddFault(faults.Rule{
 			Selector: faults.Request("POST", pushPath), Action: faults.Action{Status: &faults.Status{Code: 401}},
 		})
 		require.NoError(t, err)
-		b.Start()
 		j := b.run(activated(b.supplyImage()))
 		require.Equal(t, job.FailureBMCAuthFailed, j.Failure.FailureCode, "%+v", j.Failure)
 		require.Empty(t, b.units(), "who is refused does not go on asking")
@@ -239,12 +231,11 @@ func TestLostAnswerOfSupplies(t *testing.T) {
 		"before it":               {faults.Cut{}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, of(liteOn))
+			b := newShelf(t, of(liteOn))
 			_, err := b.rack.AddFault(faults.Rule{
 				Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &tt.cut},
 			})
 			require.NoError(t, err)
-			b.Start()
 			j := b.run(activated(b.supplyImage()))
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 			require.Len(t, b.requests("POST", pushPath), tt.requests)
@@ -252,14 +243,13 @@ func TestLostAnswerOfSupplies(t *testing.T) {
 		})
 	}
 	t.Run("of one supply", func(t *testing.T) {
-		b := newBench(t, of(liteOn))
+		b := newShelf(t, of(liteOn))
 		b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
 		_, err := b.rack.AddFault(faults.Rule{
 			Selector: faults.Request("POST", unitPath), Remaining: 1,
 			Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}},
 		})
 		require.NoError(t, err)
-		b.Start()
 		j := b.run(activated(b.supplyImage()))
 		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 		require.Len(t, b.requests("POST", unitPath), 6, "one for each")
@@ -269,8 +259,7 @@ func TestLostAnswerOfSupplies(t *testing.T) {
 
 // One supply by its id.
 func TestOneSupply(t *testing.T) {
-	b := newBench(t, of(liteOn))
-	b.Start()
+	b := newShelf(t, of(liteOn))
 	target := b.supplyImage()
 	target.Component = "powerdevice4"
 	j := b.run(activated(target))
@@ -283,8 +272,7 @@ func TestOneSupply(t *testing.T) {
 
 // Forced, every supply gets the image once, whatever it has.
 func TestSuppliesForcedOneByOne(t *testing.T) {
-	b := newBench(t, of(liteOn))
-	b.Start()
+	b := newShelf(t, of(liteOn))
 	require.Equal(t, job.StateCompleted, b.run(activated(b.supplyImage())).State)
 	b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
 	u := activated(b.supplyImage())

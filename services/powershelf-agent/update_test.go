@@ -19,8 +19,7 @@ func TestControllerUpdate(t *testing.T) {
 	t.Parallel()
 	for _, generation := range []sim.Generation{sim.GB200, sim.GB300} {
 		t.Run(string(generation), func(t *testing.T) {
-			b := newBench(t, func(o *sim.Options) { o.ShelfGeneration = generation })
-			b.Start()
+			b := newShelf(t, func(o *sim.Options) { o.ShelfGeneration = generation })
 			require.Equal(t, "Immediate", b.shelf.ApplyTime())
 			j := b.run(&rackbusv1.FirmwareUpdate{
 				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
@@ -43,8 +42,7 @@ func TestControllerUpdate(t *testing.T) {
 }
 
 func TestUpdateWithoutActivation(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newShelf(t)
 	before := b.controller()
 	j := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}})
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -58,9 +56,8 @@ func TestHandoff(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []bmc.Handoff{bmc.HandoffAborted, bmc.HandoffInternalError} {
 		t.Run(string(shape), func(t *testing.T) {
-			b := newBench(t)
+			b := newShelf(t)
 			b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = shape })
-			b.Start()
 			j := b.run(&rackbusv1.FirmwareUpdate{
 				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
 			})
@@ -79,11 +76,10 @@ func TestDroppedUploadIsAdopted(t *testing.T) {
 		"broken answer": {Cut: &faults.Cut{Bytes: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newShelf(t)
 			b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = bmc.HandoffAborted })
 			_, err := b.rack.AddFault(faults.Rule{Selector: faults.Request("POST", pushPath), Action: action, Remaining: 1})
 			require.NoError(t, err)
-			b.Start()
 			j := b.run(&rackbusv1.FirmwareUpdate{
 				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
 			})
@@ -97,9 +93,8 @@ func TestDroppedUploadIsAdopted(t *testing.T) {
 
 // The handoff task of an earlier update is not taken for this one's.
 func TestOldHandoffIsNotAdopted(t *testing.T) {
-	b := newBench(t)
+	b := newShelf(t)
 	b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = bmc.HandoffAborted })
-	b.Start()
 	first := b.run(&rackbusv1.FirmwareUpdate{Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.8.tar")}})
 	require.Equal(t, job.StateCompleted, first.State, "%+v", first.Failure)
 	_, err := b.rack.AddFault(faults.Rule{
@@ -115,9 +110,8 @@ func TestOldHandoffIsNotAdopted(t *testing.T) {
 
 // A controller that restarts between two looks is no failure.
 func TestSilentManagerReset(t *testing.T) {
-	b := newBench(t)
+	b := newShelf(t)
 	b.shelf.UpdateKnobs(func(k *bmc.Knobs) { k.SilentManagerReset = true })
-	b.Start()
 	j := b.run(&rackbusv1.FirmwareUpdate{
 		Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
 	})
@@ -126,12 +120,11 @@ func TestSilentManagerReset(t *testing.T) {
 }
 
 func TestLostAnswerToTheReset(t *testing.T) {
-	b := newBench(t)
+	b := newShelf(t)
 	_, err := b.rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", "**/"+managerReset), Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}}, Remaining: 1,
 	})
 	require.NoError(t, err)
-	b.Start()
 	j := b.run(&rackbusv1.FirmwareUpdate{
 		Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,
 	})
@@ -141,8 +134,7 @@ func TestLostAnswerToTheReset(t *testing.T) {
 }
 
 func TestControllerPackageUpToDate(t *testing.T) {
-	b := newBench(t)
-	b.Start()
+	b := newShelf(t)
 	for _, version := range []string{b.controller(), "r1.9.9"} {
 		want := map[bool]string{true: "already_up_to_date", false: "completed"}[version == b.controller()]
 		archive, err := firmwarepackage.ShelfArchive("OPENBMC", version, "PF-1333-7R", []byte("image"))

@@ -23,7 +23,7 @@ Usage:
   rackbus keys seal --keys DIR --in FILE     seal the environment of the validator for the compute agents
   rackbus version                            print the version
 
-rackbus serve --help lists its flags.
+Each command lists its flags with --help, for example rackbus keys seal --help.
 `
 
 // Main runs the command line of the rackbus binary and returns its exit code.

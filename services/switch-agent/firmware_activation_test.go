@@ -128,6 +128,21 @@ func TestActivation(t *testing.T) {
 		require.Equal(t, "bmc", recovery["endpoint"])
 		require.Contains(t, recovery["reason"], "did not go down")
 	})
+	t.Run("answer lost behind it, BMC", func(t *testing.T) {
+		b := newBench(t, func(o *nvswitch.Options) {
+			o.Faults = &faults.Set{}
+			_, err := o.Faults.Add(faults.Rule{Selector: faults.Request("POST", "/nvue_v1/system"), Action: faults.Action{Cut: &faults.Cut{AfterExecute: true}}})
+			require.NoError(t, err)
+			// It takes longer to go down than a lost answer is looked into after a crash.
+			o.Timing.Shutdown = time.Second
+		})
+		b.node = b.target(true)
+		b.start(nil)
+		j := b.run(update(b))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, 1, b.sw.Reboots())
+		require.Empty(t, b.sw.Requests(reqlog.Filter{Protocol: reqlog.Redfish, Method: "POST"}), "not cycled twice")
+	})
 	t.Run("refused", func(t *testing.T) {
 		b := newBench(t, func(o *nvswitch.Options) {
 			o.Faults = &faults.Set{}
@@ -166,7 +181,7 @@ func TestActivation(t *testing.T) {
 func TestJ8ActivationThroughTheBMC(t *testing.T) {
 	down := &faults.Set{}
 	b := newBench(t, func(o *nvswitch.Options) { o.Faults = down })
-	b.node = b.target(true)
+	b.node, b.timing.CycleProbes = b.target(true), 20
 	b.sw.UpdateKnobs(func(k *nvswitch.Knobs) {
 		k.Actions = []nvswitch.ActionRule{{Verb: "@install", Takes: nvswitch.Duration(300 * time.Millisecond)}}
 	})

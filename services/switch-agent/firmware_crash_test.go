@@ -3,6 +3,7 @@
 package switchagent_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/sim/nvswitch"
 	"github.com/rackbus/rackbus/sim/reqlog"
@@ -19,22 +21,22 @@ import (
 // of each component and one power cycle.
 func TestFirmwareAgentDies(t *testing.T) {
 	t.Parallel()
-	type death struct {
-		point string
-		n     int
-	}
-	deaths := []death{
-		{agent.FailAfterClaim, 1}, {agent.FailAfterIntent, 1}, {agent.FailAfterIntent, 2}, {agent.FailAfterIntent, 3},
-		{agent.FailAfterDeviceChange, 1}, {agent.FailAfterDeviceChange, 2}, {agent.FailAfterDeviceChange, 3},
-		{agent.FailAfterDone, 1}, {agent.FailBeforeAck, 1},
-	}
-	for _, s := range []string{"check", "upload_1", "install_1", "monitor_1", "upload_2", "install_2", "monitor_2", "outcome", "activate", "activate_wait", "verify"} {
-		deaths = append(deaths, death{runbook.FailInStage + s, 1})
-	}
-	for _, d := range deaths {
-		t.Run(d.point+"#"+string(rune('0'+d.n)), func(t *testing.T) {
+	const changes = 3 // two installations and the power cycle
+	all := slices.Concat(
+		crashtest.Times(agent.FailAfterClaim, 1),
+		crashtest.Times(agent.FailAfterIntent, changes), crashtest.Times(agent.FailAfterDeviceChange, changes),
+		crashtest.Times(agent.FailAfterDone, 1), crashtest.Times(agent.FailBeforeAck, 1),
+		crashtest.InStages(runbook.FailInStage, "check", "upload_1", "install_1", "monitor_1", "upload_2", "install_2", "monitor_2",
+			"outcome", "activate", "activate_wait", "verify"),
+	)
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: agent.FailAfterIntent, N: 1}, crashtest.Death{Point: agent.FailAfterIntent, N: changes},
+		crashtest.Death{Point: agent.FailAfterDeviceChange, N: 2},
+		crashtest.Death{Point: runbook.FailInStage + "upload_2", N: 1}, crashtest.Death{Point: runbook.FailInStage + "activate_wait", N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
 			b := newBench(t)
-			doomed := b.doomed(d.point, d.n)
+			doomed := b.doomed(d.Point, d.N)
 			id := b.Admit(b.node, activated(b.pldm("", "nvfw_9.fwpkg", "9.9", "BIOS", "EROT")))
 			b.died(doomed, id)
 			b.start(nil)
@@ -52,14 +54,12 @@ func TestFirmwareAgentDies(t *testing.T) {
 
 func TestBundleAgentDies(t *testing.T) {
 	t.Parallel()
-	deaths := map[string]int{agent.FailAfterIntent: 1, agent.FailAfterDeviceChange: 1}
-	for _, s := range []string{"bundle_upload", "bundle_fetch", "bundle_install", "bundle_monitor"} {
-		deaths[runbook.FailInStage+s] = 1
-	}
-	for point, n := range deaths {
-		t.Run(point, func(t *testing.T) {
+	all := slices.Concat(crashtest.Times(agent.FailAfterIntent, 1), crashtest.Times(agent.FailAfterDeviceChange, 1),
+		crashtest.InStages(runbook.FailInStage, "bundle_upload", "bundle_fetch", "bundle_install", "bundle_monitor"))
+	for _, d := range crashtest.Pick(all, crashtest.Death{Point: agent.FailAfterDeviceChange, N: 1}) {
+		t.Run(d.String(), func(t *testing.T) {
 			b := newBench(t, func(o *nvswitch.Options) { o.Model = nvswitch.VRNVL72 })
-			doomed := b.doomed(point, n)
+			doomed := b.doomed(d.Point, d.N)
 			id := b.Admit(b.node, activated(b.pldm("", "nvfw_vr.fwpkg", "9.9", "BMC", "BIOS", "SMA", "EROT", "CPLD1")))
 			b.died(doomed, id)
 			b.start(nil)
@@ -75,18 +75,17 @@ func TestBundleAgentDies(t *testing.T) {
 // The agent dies while the BMC has to restart the switch.
 func TestBMCCycleAgentDies(t *testing.T) {
 	t.Parallel()
-	for point, n := range map[string]int{
-		runbook.FailInStage + "activate_bmc": 1, runbook.FailInStage + "activate_bmc_wait": 1,
-		// Behind the installation and the power cycle that had no effect.
-		agent.FailAfterDeviceChange: 3,
-	} {
-		t.Run(point, func(t *testing.T) {
+	// Behind the installation and the power cycle that had no effect.
+	behind := crashtest.Death{Point: agent.FailAfterDeviceChange, N: 3}
+	all := append(crashtest.InStages(runbook.FailInStage, "activate_bmc", "activate_bmc_wait"), behind)
+	for _, d := range crashtest.Pick(all, behind) {
+		t.Run(d.String(), func(t *testing.T) {
 			b := newBench(t, func(o *nvswitch.Options) {
 				o.Knobs.Actions = []nvswitch.ActionRule{{Verb: "@power-cycle", NoEffect: true}}
 			})
 			b.node, b.timing.CycleProbes = b.target(true), 5
 			b.timing.VerifyAttempts, b.timing.VerifyInterval = 40, 50*time.Millisecond
-			doomed := b.doomed(point, n)
+			doomed := b.doomed(d.Point, d.N)
 			id := b.Admit(b.node, activated(b.pldm("bmc", "nvfw_9.fwpkg", "9.9", "BMC")))
 			b.died(doomed, id)
 			b.start(nil)
@@ -102,4 +101,20 @@ func TestBMCCycleAgentDies(t *testing.T) {
 			require.Equal(t, "9.9", b.sw.Version("BMC"))
 		})
 	}
+}
+
+// The agent dies behind the power cycle and misses all of it, and the versions stay
+// the old ones: the boot tells that the switch was cycled, which is not done again.
+func TestMissedCycleIsNotRepeated(t *testing.T) {
+	b := newBench(t, func(o *nvswitch.Options) { o.Knobs.FirmwareUnchanged = true })
+	b.timing.VerifyAttempts = 3
+	doomed := b.doomed(agent.FailAfterDeviceChange, 2)
+	id := b.Admit(b.node, activated(b.pldm("bmc", "nvfw_9.fwpkg", "9.9", "BMC")))
+	b.died(doomed, id)
+	b.until("the restart", func() bool { return b.sw.Reboots() == 1 && b.sw.Up() })
+	b.start(nil)
+	j := b.Await(id)
+	require.Equal(t, job.FailureVersionMismatch, j.Failure.FailureCode, "%+v", j.Failure)
+	require.Equal(t, 1, b.actions("@power-cycle"))
+	require.Equal(t, 1, b.sw.Reboots())
 }

@@ -5,6 +5,7 @@ package switchagent_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/nvswitch"
@@ -248,24 +250,23 @@ func TestImageUpdateCancelled(t *testing.T) {
 // and one installation.
 func TestImageUpdateAgentDies(t *testing.T) {
 	t.Parallel()
-	type death struct {
-		point string
-		n     int
-	}
-	deaths := []death{
-		{agent.FailAfterClaim, 1},
+	const install = 2 // behind the uninstallation
+	all := slices.Concat(
+		crashtest.Times(agent.FailAfterClaim, 1),
 		// The uninstallation and the installation note their intent.
-		{agent.FailAfterIntent, 1}, {agent.FailAfterIntent, 2},
-		{agent.FailAfterDeviceChange, 1}, {agent.FailAfterDeviceChange, 2},
-		{agent.FailAfterDone, 1}, {agent.FailBeforeAck, 1},
-	}
-	for _, s := range imageStages {
-		deaths = append(deaths, death{runbook.FailInStage + s, 1})
-	}
-	for _, d := range deaths {
-		t.Run(d.point+"#"+string(rune('0'+d.n)), func(t *testing.T) {
+		crashtest.Times(agent.FailAfterIntent, install), crashtest.Times(agent.FailAfterDeviceChange, install),
+		crashtest.Times(agent.FailAfterDone, 1), crashtest.Times(agent.FailBeforeAck, 1),
+		crashtest.InStages(runbook.FailInStage, imageStages...),
+	)
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: agent.FailAfterIntent, N: 1}, crashtest.Death{Point: agent.FailAfterIntent, N: install},
+		crashtest.Death{Point: agent.FailAfterDeviceChange, N: install},
+		crashtest.Death{Point: runbook.FailInStage + "stage_image", N: 1},
+		crashtest.Death{Point: runbook.FailInStage + "wait_for_target_steady_state", N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
 			b := newBench(t, twoImages)
-			doomed := b.doomed(d.point, d.n)
+			doomed := b.doomed(d.Point, d.N)
 			id := b.admitImage(b.imageFile("25.02.4440"))
 			b.died(doomed, id)
 			b.start(nil)

@@ -44,6 +44,8 @@ type Knobs struct {
 	NewHostKey bool `json:"new_host_key,omitempty"`
 	// OpenAfterReset leaves the factory's password unexpired after a factory reset, so that NVUE takes it.
 	OpenAfterReset bool `json:"open_after_reset,omitempty"`
+	// NoBootID keeps the switch from telling one boot from another in /proc/sys/kernel/random/boot_id.
+	NoBootID bool `json:"no_boot_id,omitempty"`
 	// FirmwareUnchanged drops installed firmware versions at the power cycle.
 	FirmwareUnchanged bool `json:"firmware_unchanged,omitempty"`
 

@@ -155,6 +155,7 @@ func (s *Switch) manufacture() {
 	s.pending, s.fetched, s.evidence = map[string]string{}, map[string]string{}, map[string]string{}
 	s.up, s.power = true, powerOn
 	s.cuts, s.greeted = map[string]bool{}, map[string]bool{}
+	s.freshBoot()
 }
 
 // Close stops serving, cuts what is in progress and removes the switch's files.

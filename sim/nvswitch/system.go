@@ -3,6 +3,7 @@
 package nvswitch
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -98,6 +99,22 @@ func (s *Switch) freshKey() {
 	}
 }
 
+// bootFile holds an id that is another one after every boot.
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+// freshBoot writes the id of a boot.
+func (s *Switch) freshBoot() {
+	var err error
+	if s.knobs.NoBootID {
+		err = s.root.RemoveAll(inside(bootFile))
+	} else {
+		err = s.WriteFile(bootFile, fmt.Appendf(nil, "%08x-0000-4000-8000-000000000000\n", s.reboots))
+	}
+	if err != nil {
+		s.opts.Logger.Error("writing the boot id failed", "node", s.opts.ID, "err", err)
+	}
+}
+
 // boot brings the operating system up.
 func (s *Switch) boot(now time.Time, plan bootPlan) {
 	if s.power != powerOn {
@@ -122,6 +139,7 @@ func (s *Switch) boot(now time.Time, plan bootPlan) {
 		s.pending = map[string]string{}
 	}
 	s.clearTemporary()
+	s.freshBoot()
 	s.clusterChanged(now, s.running.text(clusterPath, "state") == stateEnabled)
 	s.after(now, 0, func(time.Time) {})
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +73,7 @@ func (r *Rig) File(component, name string, content []byte) *rackbusv1.FirmwareUp
 	require.NoError(r.T, os.WriteFile(filepath.Join(r.FirmwareDir, name), content, 0o600))
 	sum := sha256.Sum256(content)
 	return &rackbusv1.FirmwareUpdateTarget{
-		Component: component, File: name, SizeBytes: int64(len(content)), Sha256: sum[:],
+		Component: component, File: path.Join(r.below, name), SizeBytes: int64(len(content)), Sha256: sum[:],
 	}
 }
 
@@ -81,6 +82,7 @@ func (r *Rig) Admit(target *rackbusv1.NodeTarget, update *rackbusv1.FirmwareUpda
 	r.T.Helper()
 	id, err := job.NewFamily(rand.Reader)
 	require.NoError(r.T, err)
+	r.places.begin(id)
 	at := node.Ref{RackID: target.GetRackId(), NodeID: target.GetNodeId()}
 	deadline := time.Now().Add(time.Hour)
 	rec := job.NewLeaf(job.Spec{
@@ -172,7 +174,8 @@ func (r *Rig) AwaitEvent(id job.ID, what string, wanted func(job.Event) bool) Jo
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), Patience)
 	defer cancel()
-	events, err := r.Conn.ReadEvents(ctx, id.Partition(bus.Partitions), 0)
+	partition := id.Partition(bus.Partitions)
+	events, err := r.Conn.ReadEvents(ctx, partition, r.places.beginning(id))
 	require.NoError(r.T, err)
 	defer events.Close()
 	var out Job
@@ -181,6 +184,7 @@ func (r *Rig) AwaitEvent(id job.ID, what string, wanted func(job.Event) bool) Jo
 		case raw := <-events.Wait():
 			e, err := events.Take(raw)
 			require.NoError(r.T, err)
+			r.places.read(partition, e.Sequence)
 			if e.ID != id {
 				continue
 			}

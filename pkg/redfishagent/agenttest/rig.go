@@ -45,14 +45,26 @@ type Rig struct {
 
 	// KeyDir has the keys of the family.
 	KeyDir string
+	// Rack is the rack that a test's devices have to be in where the rig is shared,
+	// empty where it is not.
+	Rack string
 
 	broker *broker.Broker
 	sealer *seal.Sealer
-	log    *slog.Logger
+	timing bus.Timing
+	places *places
+	// below is where the images of a test lie below the directory of the shared agent.
+	below string
+	log   *slog.Logger
 }
 
 // New starts a broker. Set RACKBUS_TEST_LOG to see the logs.
 func New(t testing.TB, family node.Family) *Rig {
+	t.Helper()
+	return newRig(t, family, BusTiming())
+}
+
+func newRig(t testing.TB, family node.Family, timing bus.Timing) *Rig {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, seal.WriteKeys(keys, []node.Family{family}))
@@ -65,7 +77,7 @@ func New(t testing.TB, family node.Family) *Rig {
 	t.Cleanup(b.Close)
 	r := &Rig{
 		T: t, Family: family, FirmwareDir: t.TempDir(), KeyDir: keys, broker: b, sealer: sealer,
-		log: slog.New(slog.DiscardHandler),
+		timing: timing, places: &places{begun: map[job.ID]uint64{}}, log: slog.New(slog.DiscardHandler),
 	}
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -102,13 +114,14 @@ func BusTiming() bus.Timing {
 func (r *Rig) connect(role string) *bus.Conn {
 	r.T.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: BusTiming(), Logger: r.log,
+		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: r.timing, Logger: r.log,
 	})
 	require.NoError(r.T, err)
 	return c
 }
 
-// Timing has every wait of the workflows scaled down to milliseconds.
+// Timing has every wait of the workflows scaled down to milliseconds. What bounds a
+// wait for something that does happen leaves a busy machine its time.
 func Timing() redfishagent.Timing {
 	const tick = 10 * time.Millisecond
 	return redfishagent.Timing{
@@ -118,9 +131,9 @@ func Timing() redfishagent.Timing {
 			PowerOnConflictInterval: tick, DeviceInfo: 5 * time.Second,
 			InventoryInterval: tick, BackgroundCopyLimit: 3 * time.Second, BackgroundCopyInterval: tick,
 			ReadyReads: 2, ReadyInterval: tick, ReadyLimit: 2 * time.Second,
-			StepInterval: 2 * tick, PowerPoll: tick, PowerOffLimit: 300 * time.Millisecond, PowerOffSettle: 2 * tick,
-			AuxSettle: 200 * time.Millisecond, PowerOnLimit: 300 * time.Millisecond,
-			PowerOnLongLimit: 3 * time.Second, PowerOnRepeat: 50 * time.Millisecond,
+			StepInterval: 2 * tick, PowerPoll: tick, PowerOffLimit: 10 * time.Second, PowerOffSettle: 2 * tick,
+			AuxSettle: 200 * time.Millisecond, PowerOnLimit: 10 * time.Second,
+			PowerOnLongLimit: 10 * time.Second, PowerOnRepeat: 50 * time.Millisecond,
 			BMCProbe: tick, BMCLimit: 3 * time.Second,
 			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
 			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
@@ -171,6 +184,7 @@ type Agent struct {
 // Start runs an agent until the test ends.
 func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	r.T.Helper()
+	require.Empty(r.T, r.Rack, "a shared rig has its agent")
 	o := AgentOptions{Timing: Timing(), DrainTimeout: 3 * time.Second}
 	for _, c := range change {
 		c(&o)
@@ -228,7 +242,7 @@ func (a *Agent) Kill() {
 	go a.conn.Close()
 }
 
-// Dead is closed when the agent was killed.
+// Dead is closed when the agent was killed, or was told to drain.
 func (a *Agent) Dead() <-chan struct{} { return a.dead }
 
 func (a *Agent) end() {
@@ -258,6 +272,21 @@ func (r *Rig) StartDoomed(point string, n int, change ...func(*AgentOptions)) *A
 	})
 	doomed.Store(r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...))
 	return doomed.Load()
+}
+
+// StartLeaving runs an agent that is told to drain the n-th time it reaches a
+// failpoint. Dead tells when; Stop waits for its end.
+func (r *Rig) StartLeaving(point string, n int, change ...func(*AgentOptions)) *Agent {
+	r.T.Helper()
+	points := &failpoint.Points{}
+	var leaving atomic.Pointer[Agent]
+	points.Arm(point, n, func() error {
+		close(leaving.Load().dead)
+		leaving.Load().stop()
+		return nil
+	})
+	leaving.Store(r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...))
+	return leaving.Load()
 }
 
 // await polls until ok, because what is awaited is on the bus, not in memory.

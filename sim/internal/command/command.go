@@ -33,7 +33,8 @@ const (
 )
 
 const usage = `racksim simulates the management controllers of a rack: compute trays and power shelves as Redfish
-servers over TLS, and switch trays with NVUE, SSH, NMX-C, gNMI and a BMC. It prints the rack as a NodeSet in JSON, then "ready", and serves until SIGINT or SIGTERM.
+servers over TLS, and switch trays with NVUE, SSH, NMX-C, gNMI and a BMC. It prints the rack as a NodeSet in JSON, then
+"ready", and serves until SIGINT or SIGTERM.
 
 Usage: racksim [flags]
 
@@ -41,7 +42,7 @@ Up to 1,000 devices each get a port: the first --port-base, further ones the nex
 of their own, 127.1.0.1 and up, all on port --port-base; --listen is not used then.
 
 Each switch has an address of its own, --switch-address and up, and the ports of --switch-ports. The NodeSet tells those
-of NVUE and the BMC; the others have to be told to the clients.
+of NVUE and the BMC; the others have to be told to the clients. Their SSH host keys are new at every start.
 
 Flags:
 `
@@ -133,7 +134,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	f.DurationVar(&o.Timing.PowerOn, "power-on", 0, "time a host is PoweringOn")
 	f.DurationVar(&o.Timing.Shutdown, "shutdown", 0, "time a host is PoweringOff after a graceful shutdown")
 	f.StringVar(&s.outage, "outage", "503", "what a BMC does while it is away: 503, or refuse connections")
-	f.BoolVar(&o.CoupledPower, "coupled-power", false, "compute trays lose power, BMCs included, while all shelves are off")
+	f.BoolVar(&o.CoupledPower, "coupled-power", false, "compute trays and switches lose power, BMCs included, while all shelves are off")
 	f.StringVar(&o.Control, "control", "", "loopback IP:PORT of the control listener (/sim/faults, /sim/devices)")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	for _, file := range []string{"tray.fwpkg", "bundle.fwpkg", "shelf.tar"} {
 		for _, form := range []string{"table", "json", "yaml"} {
 			got := run(t, "firmware", "inspect", "-o", form, filepath.Join("testdata", file))
@@ -25,6 +26,7 @@ func TestInspect(t *testing.T) {
 }
 
 func TestInspectHeaders(t *testing.T) {
+	t.Parallel()
 	got := run(t, "firmware", "inspect", "-o", "json", "--headers", "testdata/tray.fwpkg")
 	require.Equal(t, cli.ExitOK, got.code)
 	require.NotContains(t, got.stdout, "sha256")
@@ -41,6 +43,7 @@ func damaged(t *testing.T, name string, change func([]byte) []byte) string {
 }
 
 func TestInspectDamage(t *testing.T) {
+	t.Parallel()
 	last := func(raw []byte) []byte { raw[len(raw)-1]++; return raw }
 	for _, tt := range []struct {
 		name, path string
@@ -71,6 +74,7 @@ func TestInspectDamage(t *testing.T) {
 
 // Texts of a package do nothing to a terminal.
 func TestInspectHostileTexts(t *testing.T) {
+	t.Parallel()
 	path := damaged(t, "tray.fwpkg", func(raw []byte) []byte { copy(raw[36:], "\x1b[2J\x07"); return raw })
 	got := run(t, "firmware", "inspect", path)
 	require.NotContains(t, got.stdout, "\x1b")
@@ -78,6 +82,7 @@ func TestInspectHostileTexts(t *testing.T) {
 }
 
 func TestExtractVME(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	got := run(t, "firmware", "extract-vme", "-d", dir, "testdata/bundle.fwpkg")
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)

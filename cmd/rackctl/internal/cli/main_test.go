@@ -54,6 +54,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ line, want string }{
 		{"nonsense", "unknown command"},
 		{"firmware nonsense", "unknown command"},
@@ -71,6 +72,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHelpAndCompletion(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"--help":                          "firmware",
 		"":                                "Usage",

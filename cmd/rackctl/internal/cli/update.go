@@ -76,7 +76,7 @@ outcome is unknown: look at the device.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&f.direct, "direct", false, "drive the device from here (required)")
 	flags.StringVar(&f.bmc, "bmc", "", "`HOST[:PORT]` of the device's management controller (required)")
-	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the device, for example compute_gb200_nvidia (required)")
+	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the device, a compute tray or power shelf, for example compute_gb200_nvidia (required)")
 	flags.StringArrayVar(&f.components, "component", nil, "`COMPONENT` or Redfish URI that a file is for, once for each file; without, the packages decide")
 	flags.BoolVar(&f.force, "force", false, "send images that are installed already, or older")
 	flags.BoolVar(&f.noActivate, "no-activate", false, "leave the new firmware inactive until the next power cycle")

@@ -87,6 +87,12 @@ func (w *watched) Write(p []byte) (int, error) {
 	return w.buf.Write(p)
 }
 
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
 // installing reports whether a line tells that the device works on the image.
 // The newest picture counts: the first of these two may have been passed over.
 func installing(line string) bool {
@@ -110,7 +116,7 @@ func (b *bench) updateIn(change func(*cli.Env), args ...string) call {
 		env.Devices = func(o *redfishagent.Options) { o.Timing = agenttest.Timing() }
 		change(env)
 	}, args...)
-	got.stderr = stderr.buf.String()
+	got.stderr = stderr.String()
 	require.NotContains(b.t, got.stderr+got.stdout, b.tray.Password())
 	return got
 }
@@ -140,6 +146,7 @@ func (b *bench) decode(text string) (v struct {
 }
 
 func TestUpdate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	got := b.update(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)
@@ -161,6 +168,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestUpdateOnTerminal(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.redraw = true
 	got := b.update("--no-activate", "--force", b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
@@ -173,6 +181,7 @@ func TestUpdateOnTerminal(t *testing.T) {
 
 // Files in different folders, each for a component of its own.
 func TestUpdateOfSeveralFiles(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	first := b.file("a/cpld_9.2.bin", firmwarepackage.Raw("cpld_9.2.bin", 4096))
 	second := b.file("b/c/obmc_9.3.bin", firmwarepackage.Raw("obmc_9.3.bin", 4096))
@@ -187,6 +196,7 @@ func TestUpdateOfSeveralFiles(t *testing.T) {
 }
 
 func TestUpdateOfShelf(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(o *sim.Options) { o.Compute, o.PowerShelves = 0, 1 })
 	content, err := firmwarepackage.ShelfArchive("BMC", "r9.9", "PMC", []byte("image"))
 	require.NoError(t, err)
@@ -196,6 +206,7 @@ func TestUpdateOfShelf(t *testing.T) {
 }
 
 func TestUpdateFails(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	_, err := b.rack.AddFault(faults.Rule{
 		Selector: faults.Request("POST", "**/update-multipart"),
@@ -212,6 +223,7 @@ func TestUpdateFails(t *testing.T) {
 // The device forgets the task when it restarts, and nothing shows that it took
 // the image: nobody knows.
 func TestUpdateOutcomeUnknown(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.tray.SetKnobs(bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{LoseTask: true, Outcome: bmc.RestartAbandons}})
 	got := b.update("-o", "json", b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC"))
@@ -221,6 +233,7 @@ func TestUpdateOutcomeUnknown(t *testing.T) {
 
 // The first request to stop waits for a safe point: the device works on the image.
 func TestUpdateStopped(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	// The task cannot be read before the request has arrived.
 	id, err := b.rack.AddFault(faults.Rule{
@@ -247,6 +260,7 @@ func TestUpdateStopped(t *testing.T) {
 }
 
 func TestUpdateCut(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(o *sim.Options) { o.Timing.Task = time.Hour })
 	b.watch = func(line string) {
 		switch {
@@ -264,6 +278,7 @@ func TestUpdateCut(t *testing.T) {
 // An update whose terminal is lost goes on with its state file, and nothing is
 // sent twice.
 func TestUpdateTakenUpAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 500 * time.Millisecond })
 	hangup := sync.OnceFunc(func() { b.signals <- syscall.SIGHUP })
 	b.watch = func(line string) {
@@ -292,6 +307,7 @@ func TestUpdateTakenUpAgain(t *testing.T) {
 }
 
 func TestUpdatePasswords(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	image := b.pldm("nvfw_P4972_9.fwpkg", b.tray.Version("FW_BMC_0"), "BMC")
 	file := b.file("password", []byte(b.tray.Password()+"\r\nsecond line\n"))
@@ -332,6 +348,7 @@ func TestUpdatePasswords(t *testing.T) {
 }
 
 func TestUpdateVerifiesCertificate(t *testing.T) {
+	t.Parallel()
 	b, other := newBench(t), newBench(t)
 	image := b.pldm("nvfw_P4972_9.fwpkg", b.tray.Version("FW_BMC_0"), "BMC")
 	ca := func(name string, r *sim.Rack) string {
@@ -347,6 +364,7 @@ func TestUpdateVerifiesCertificate(t *testing.T) {
 }
 
 func TestUpdateUsage(t *testing.T) {
+	t.Parallel()
 	image := filepath.Join("testdata", "tray.fwpkg")
 	empty := filepath.Join(t.TempDir(), "empty.bin")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 )
@@ -266,9 +266,7 @@ func TestReconnectBeforeAFamilyIsPurged(t *testing.T) {
 }
 
 func TestViewFollowsTheBus(t *testing.T) {
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1})
-	require.NoError(t, err)
-	defer b.Close()
+	b := brokertest.Start(t)
 	conn, err := bus.Connect(bus.Options{URLs: []string{b.URL()}, Name: "test", Role: "api"})
 	require.NoError(t, err)
 	defer conn.Close()

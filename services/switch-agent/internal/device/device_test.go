@@ -127,6 +127,8 @@ func TestOpenRefuses(t *testing.T) {
 		"link-local":  func(c *caller) { c.target.Host.Address = "fe80::1" },
 		"unspecified": func(c *caller) { c.target.Host.Address = "0.0.0.0" },
 		"a name":      func(c *caller) { c.target.Host.Address = "switch.example" },
+		"BMC":         func(c *caller) { c.target.Bmc.Address = "127.0.0.1" },
+		"mapped BMC":  func(c *caller) { c.target.Bmc.Address = "[::ffff:169.254.0.1]" },
 		"no user":     func(c *caller) { c.logins[node.EndpointHost] = node.Credentials{Password: secret.New("x")} },
 		"nothing":     func(c *caller) { c.target.Host, c.target.Bmc = nil, nil },
 	} {

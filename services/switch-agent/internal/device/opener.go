@@ -167,6 +167,9 @@ func (s *Switch) openBMC(caller Caller) error {
 		return fmt.Errorf("%w: no BMC profile for node type %s", ErrTarget, s.Type.ID)
 	}
 	o := s.opener.opts
+	if err := o.Targets.Check(bmc.GetAddress()); err != nil {
+		return fmt.Errorf("%w: BMC: %w", ErrTarget, err)
+	}
 	s.bmc, err = redfish.New(redfish.Endpoint{
 		Address: bmc.GetAddress(), Port: uint16(bmc.GetPort()), HostName: bmc.GetHostName(),
 		Username: login.User, Password: login.Password,

@@ -15,6 +15,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/nvswitch"
@@ -360,20 +361,19 @@ func TestCrashInEveryStage(t *testing.T) {
 	doc := job(clean).completed()
 	want := clean.writes("", 0)
 	slices.Sort(want)
-	type crash struct {
-		point string
-		n     int
-	}
-	crashes := []crash{{PointBound, 1}, {PointActed, 1}, {PointActed, 2}, {PointKept, 1}, {PointKept, 2}, {PointRestarted, 1}, {PointWritten, 1}, {PointWritten, 2}, {agent.FailAfterDone, 1}}
-	for _, s := range StageNames() {
-		crashes = append(crashes, crash{Point(s), 1})
-	}
-	for _, c := range crashes {
-		t.Run(c.point, func(t *testing.T) {
+	all := slices.Concat(crashtest.Times(PointBound, 1), crashtest.Times(PointActed, 2), crashtest.Times(PointKept, 2),
+		crashtest.Times(PointRestarted, 1), crashtest.Times(PointWritten, 2), crashtest.Times(agent.FailAfterDone, 1),
+		crashtest.InStages(Point(""), StageNames()...))
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: PointBound, N: 1}, crashtest.Death{Point: PointActed, N: 2}, crashtest.Death{Point: PointWritten, N: 2},
+		crashtest.Death{Point: Point(stageDisable), N: 1}, crashtest.Death{Point: Point(stageServers), N: 1},
+		crashtest.Death{Point: Point(stageReadBack), N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			l := start(t)
 			r := job(l)
-			require.True(t, r.crash(c.point, c.n), "the point is reached")
+			require.True(t, r.crash(d.Point, d.N), "the point is reached")
 			require.Equal(t, doc, r.completed())
 			got := l.writes("", 0)
 			slices.Sort(got)
@@ -385,18 +385,21 @@ func TestCrashInEveryStage(t *testing.T) {
 // TestCrashWhileRestoring: who takes over goes on restoring, and the job still fails.
 func TestCrashWhileRestoring(t *testing.T) {
 	t.Parallel()
-	for n := 1; n <= 5; n++ {
-		l := vera(t)
-		r := l.fabric(withSecondary).keep()
-		r.failAt(t, stageServers, faults.Rule{Device: "sw-1", Selector: faults.Request("GET", "/nvue_v1/cluster/node/secondary/server"), Action: broken(), Remaining: 1})
-		r.opts.Failpoints.Arm(PointRestored, n, func() error { return failpoint.ErrInjected })
-		_, err := agent.RunDirect(t.Context(), r.opts)
-		require.ErrorIs(t, err, agent.ErrInterrupted)
-		r.opts.Failpoints = nil
-		f := failureOf(t, r.end())
-		require.Equal(t, stageServers, f.Phase)
-		require.Equal(t, int32(500), f.Device.HTTPStatus)
-		l.requireFormer(t)
+	for _, d := range crashtest.Pick(crashtest.Times(PointRestored, 5), crashtest.Death{Point: PointRestored, N: 2}) {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			l := vera(t)
+			r := l.fabric(withSecondary).keep()
+			r.failAt(t, stageServers, faults.Rule{Device: "sw-1", Selector: faults.Request("GET", "/nvue_v1/cluster/node/secondary/server"), Action: broken(), Remaining: 1})
+			r.opts.Failpoints.Arm(d.Point, d.N, func() error { return failpoint.ErrInjected })
+			_, err := agent.RunDirect(t.Context(), r.opts)
+			require.ErrorIs(t, err, agent.ErrInterrupted)
+			r.opts.Failpoints = nil
+			f := failureOf(t, r.end())
+			require.Equal(t, stageServers, f.Phase)
+			require.Equal(t, int32(500), f.Device.HTTPStatus)
+			l.requireFormer(t)
+		})
 	}
 }
 

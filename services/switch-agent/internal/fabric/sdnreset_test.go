@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/nvswitch"
@@ -106,21 +108,19 @@ func TestResetSDNWithoutAnAnswer(t *testing.T) {
 // TestCrashOfAReset: the reset is sent once, wherever the process dies.
 func TestCrashOfAReset(t *testing.T) {
 	t.Parallel()
-	points := []string{agent.FailAfterClaim, agent.FailAfterIntent, agent.FailAfterDeviceChange, agent.FailAfterDone}
-	for _, s := range SDNStageNames() {
-		points = append(points, Point(s))
-	}
-	for _, p := range points {
-		t.Run(p, func(t *testing.T) {
+	all := slices.Concat(crashtest.Times(agent.FailAfterIntent, 1), crashtest.Times(agent.FailAfterDeviceChange, 1),
+		crashtest.Times(agent.FailAfterDone, 1), crashtest.InStages(Point(""), SDNStageNames()...))
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: agent.FailAfterIntent, N: 1}, crashtest.Death{Point: agent.FailAfterDeviceChange, N: 1},
+		crashtest.Death{Point: Point(stageController), N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			l := configured(t, nvswitch.Knobs{})
 			r := l.sdn()
-			crashed := r.crash(p, 1)
-			require.Equal(t, p != agent.FailAfterClaim, crashed, "a direct run claims nothing")
-			if crashed {
-				e := r.end()
-				require.Equal(t, job.StateCompleted, e.State, "%+v", e.Failure)
-			}
+			require.True(t, r.crash(d.Point, d.N), "the point is reached")
+			e := r.end()
+			require.Equal(t, job.StateCompleted, e.State, "%+v", e.Failure)
 			require.Equal(t, 1, count(l.writes("", 0), sdnPath))
 			require.Empty(t, l.switches[0].StaticConfig("fm_config", "MNNVL_TOPOLOGY"))
 		})

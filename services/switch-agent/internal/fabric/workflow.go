@@ -10,6 +10,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 )
 
 // Open opens a switch of a job or query; it sends nothing. guard is asked before
@@ -58,7 +59,7 @@ type task interface {
 }
 
 // Point is the crash point at the begin of a stage.
-func Point(stage string) string { return "fabric." + stage }
+func Point(stage string) string { return runbook.FailInStage + stage }
 
 // Crash points behind changes that are not to be made twice.
 const (

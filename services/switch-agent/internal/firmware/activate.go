@@ -19,7 +19,9 @@ import (
 type cycleState struct {
 	// AskedAt is when the switch may have been asked, ActionID the action, Sent that
 	// it took it.
-	AskedAt  time.Time     `json:"asked_at,omitzero"`
+	AskedAt time.Time `json:"asked_at,omitzero"`
+	// Boot is the boot of the operating system before, empty where that cannot be read.
+	Boot     string        `json:"boot,omitempty"`
 	ActionID nvue.ActionID `json:"action_id,omitempty"`
 	Sent     bool          `json:"sent,omitempty"`
 	// Away says that the switch was seen down, Back that it is up again.
@@ -83,9 +85,25 @@ func (u *update) recovering(run func(context.Context) error) func(context.Contex
 	})
 }
 
-func (u *update) prepareCycle(context.Context) error {
-	u.state.Cycle = cycleState{AskedAt: time.Now().UTC()}
+func (u *update) prepareCycle(ctx context.Context) error {
+	boot, err := u.boot(ctx)
+	if err != nil {
+		return err
+	}
+	u.state.Cycle = cycleState{AskedAt: time.Now().UTC(), Boot: boot}
 	return u.save()
+}
+
+// boot names the present boot of the operating system, empty where SSH does not tell.
+func (u *update) boot(ctx context.Context) (string, error) {
+	boot, err := u.sw.BootID(ctx, u.sw.Login, 0)
+	if err != nil && (device.Passes(err) || ctx.Err() != nil) {
+		return "", err
+	}
+	if err != nil {
+		u.t.Logger().Debug("boot of the switch not read", "op", "activate", "err", err)
+	}
+	return boot, nil
 }
 
 // cycle asks the switch to power-cycle itself.
@@ -105,14 +123,10 @@ func (u *update) cycle(ctx context.Context) error {
 		return err
 	}
 	if nvue.OutcomeUnknown(err) {
-		seen, serr := u.goesDown(ctx)
-		switch {
-		case serr != nil:
-			return serr
-		case seen:
-			u.state.Cycle.Sent, u.state.Cycle.Away = true, true
-			return u.save()
-		}
+		// It may be at it: that it goes down is waited for before anybody else does it.
+		u.t.Logger().Warn("the switch did not answer to its power cycle", "op", "activate", "err", err)
+		u.state.Cycle.Sent = true
+		return u.save()
 	}
 	return u.resort(err)
 }
@@ -147,9 +161,9 @@ func (u *update) goesDown(ctx context.Context) (bool, error) {
 }
 
 // observeCycle finds out whether an interrupted activation has asked the switch: it
-// goes down, or is up again with the new versions. A switch that was up all the
-// time with the old ones was never asked, provided that it had no time for a
-// restart in between.
+// goes down, was booted since, or is up again with the new versions. A switch that
+// was not booted was never asked; where that cannot be told, neither was one that
+// had no time for a restart in between.
 func (u *update) observeCycle(ctx context.Context) (agent.Observation, error) {
 	c := &u.state.Cycle
 	if c.Sent || c.Fault != "" {
@@ -161,21 +175,45 @@ func (u *update) observeCycle(ctx context.Context) (agent.Observation, error) {
 		return agent.ObservedUnknown, err
 	}
 	if down {
-		c.Sent, c.Away = true, true
-		return agent.ObservedDone, u.save()
+		return u.wasCycled()
+	}
+	booted, told, err := u.booted(ctx)
+	switch {
+	case err != nil:
+		return agent.ObservedUnknown, err
+	case booted:
+		return u.wasCycled()
+	case told:
+		return agent.ObservedNotStarted, nil
 	}
 	report, err := u.compare(ctx)
 	switch {
 	case err != nil:
 		return agent.ObservedUnknown, err
 	case report.Status == redfish.VersionMatched:
-		c.Sent, c.Away = true, true
-		return agent.ObservedDone, u.save()
-	case report.Status == redfish.VersionMismatch || fresh:
+		return u.wasCycled()
+	case fresh:
 		return agent.ObservedNotStarted, nil
 	default:
 		return agent.ObservedUnknown, nil
 	}
+}
+
+func (u *update) wasCycled() (agent.Observation, error) {
+	u.state.Cycle.Sent, u.state.Cycle.Away = true, true
+	return agent.ObservedDone, u.save()
+}
+
+// booted reports whether the switch was booted since the activation began; told says
+// that both boots could be read.
+func (u *update) booted(ctx context.Context) (booted, told bool, err error) {
+	before := u.state.Cycle.Boot
+	if before == "" {
+		return false, false, nil
+	}
+	now, err := u.boot(ctx)
+	told = now != ""
+	return told && now != before, told, err
 }
 
 // awaitCycle waits until the switch was away and is back.
@@ -184,18 +222,10 @@ func (u *update) awaitCycle(ctx context.Context) error {
 	if c.Fault != "" {
 		return agent.Skip("the switch could not be asked: " + c.Fault)
 	}
-	if c.ActionID != "" && !c.Away {
-		status, err := u.readAction(ctx, c.ActionID)
-		switch {
-		case err == nil && status.Verdict == nvue.ActionFailed:
-			return fail(phaseActivation, "", fmt.Errorf("the switch refuses its power cycle: %s (state %s)", orNone(status.Text()), status.State))
-		case errors.Is(err, nvue.ErrActionGone):
-			c.Away = true // it forgets its actions when it restarts
-		case err != nil && !passing(err):
-			return fail(phaseActivation, "", err)
-		}
-	}
 	for range t.CycleProbes {
+		if err := u.lookAtCycle(ctx); err != nil {
+			return err
+		}
 		_, err := u.probe(ctx, t.CycleProbe)
 		switch {
 		case err == nil && c.Away:
@@ -218,6 +248,31 @@ func (u *update) awaitCycle(ctx context.Context) error {
 		text = fmt.Sprintf("it was away and did not answer within %d probes", t.CycleProbes)
 	}
 	return u.resort(noCycle("%s", text))
+}
+
+// lookAtCycle reads the action of the power cycle while the switch was not seen away:
+// it forgets its actions when it restarts, so that a restart shows which no probe has
+// met. Without an action the boot tells.
+func (u *update) lookAtCycle(ctx context.Context) error {
+	c := &u.state.Cycle
+	if c.Away {
+		return nil
+	}
+	if c.ActionID == "" {
+		booted, _, err := u.booted(ctx)
+		c.Away = booted
+		return err
+	}
+	status, err := u.readOnce(ctx, c.ActionID)
+	switch {
+	case err == nil && status.Verdict == nvue.ActionFailed:
+		return fail(phaseActivation, "", fmt.Errorf("the switch refuses its power cycle: %s (state %s)", orNone(status.Text()), status.State))
+	case errors.Is(err, nvue.ErrActionGone):
+		c.Away = true
+	case err != nil && !passing(err):
+		return fail(phaseActivation, "", err)
+	}
+	return nil
 }
 
 // cycleBMC power-cycles the switch from outside.

@@ -209,8 +209,10 @@ func TestAwaitActionIsInterrupted(t *testing.T) {
 	f, c := bench(t, Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	draining := errors.New("draining")
-	f.on("GET /nvue_v1/action/1", reply{body: `{"state":"action_running","percentage":40}`, then: func() { time.AfterFunc(10*time.Millisecond, func() { cancel(draining) }) }})
-	s, err := c.AwaitAction(ctx, "1", StrictActions(), ActionWait{Interval: patience, Limit: 3 * patience})
+	f.on("GET /nvue_v1/action/1", reply{body: `{"state":"action_running","percentage":40}`})
+	s, err := c.AwaitAction(ctx, "1", StrictActions(), ActionWait{
+		Interval: patience, Limit: 3 * patience, Observe: func(ActionStatus) { cancel(draining) },
+	})
 	require.ErrorIs(t, err, ErrCanceled)
 	require.ErrorIs(t, err, draining)
 	require.Equal(t, 40, s.Percent)

@@ -25,6 +25,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	"github.com/rackbus/rackbus/pkg/seal"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/certificate"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/factoryreset"
@@ -185,7 +186,7 @@ func TestCertificateInstallIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	m := s.bench.Material()
-	died := s.start(security.FailInStage+"import_material", 1)
+	died := s.start(runbook.FailInStage+"import_material", 1)
 	id := s.admit(job.TypeSwitchCertificate, &rackbusv1.SwitchCertificateSecrets{Ca: m.CA, Certificate: m.Certificate, Key: m.Key},
 		func(c *rackbusv1.JobCommand) {
 			c.Operation = &rackbusv1.JobCommand_SwitchCertificate{SwitchCertificate: &rackbusv1.SwitchCertificate{

@@ -3,7 +3,6 @@
 package security
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 
@@ -16,24 +15,6 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
-
-// FailInStage is the failpoint at the beginning of a stage; its name follows.
-const FailInStage = "switch.in_stage."
-
-// WithFailpoints lets crash tests end a job where a stage begins its work.
-func WithFailpoints(t *agent.Task, stages []agent.Stage) []agent.Stage {
-	for i := range stages {
-		s := &stages[i]
-		run := s.Run
-		s.Run = func(ctx context.Context) error {
-			if err := t.Failpoint(FailInStage + s.Name); err != nil {
-				return err
-			}
-			return run(ctx)
-		}
-	}
-	return stages
-}
 
 // GoesOn reports whether another owner goes on with the job: what was begun on the
 // switch is then left as it is.

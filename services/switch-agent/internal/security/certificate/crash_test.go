@@ -5,7 +5,7 @@ package certificate_test
 import (
 	"encoding/json"
 	"path"
-	"strconv"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +13,8 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
-	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/securitytest"
 	"github.com/rackbus/rackbus/sim/nvswitch"
 )
@@ -93,29 +94,31 @@ func TestJ4AgentDiesInEachStage(t *testing.T) {
 		"prepare_remote_dir", "sftp_copy_ca_pem", "sftp_copy_client_pem", "sftp_copy_client_key", "import_material",
 		"bind_" + gnmi, "bind_" + manager, "bind_" + nvueAPI, "verify_services", "test_nvue_hello", "test_nmx_hello", "test_gnmi_capabilities",
 	}
-	points := map[string]int{agent.FailAfterDeviceChange: 13, agent.FailAfterDone: 1}
-	for _, s := range stages {
-		points[security.FailInStage+s] = 1
-	}
-	for point, hits := range points {
-		for n := 1; n <= hits; n++ {
-			t.Run(point+"/"+strconv.Itoa(n), func(t *testing.T) {
-				t.Parallel()
-				b := newBench(t, services...)
-				b.cmd.TestHello = true
-				left := b.Dies(b.job(), point, n)
-				require.NotContains(t, string(left), b.keySecret())
-				require.NotContains(t, string(left), securitytest.Password)
-				e := b.install()
-				r := b.completed(e)
-				require.Equal(t, []any{gnmi, manager, nvueAPI}, r["services"])
-				require.Equal(t, certID, b.Sim.SavedConfig("/system/api/certificate"))
-				require.Equal(t, certID, b.Sim.SavedConfig("/system/gnmi-server/certificate"))
-				require.LessOrEqual(t, b.count("nvue POST /nvue_v1/system/security/certificate/"+certID), 1)
-				require.LessOrEqual(t, b.Sim.Revisions(), 3, "cluster, gnmi, nvue")
-				require.Equal(t, 1, b.count("nvue POST /nvue_v1/cluster/apps/nmx-controller/manager/encryption"))
-			})
-		}
+	const changes = 13
+	all := slices.Concat(crashtest.Times(agent.FailAfterDeviceChange, changes), crashtest.Times(agent.FailAfterDone, 1),
+		crashtest.InStages(runbook.FailInStage, stages...))
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: agent.FailAfterDeviceChange, N: 3}, crashtest.Death{Point: agent.FailAfterDeviceChange, N: 7},
+		crashtest.Death{Point: agent.FailAfterDeviceChange, N: changes},
+		crashtest.Death{Point: runbook.FailInStage + "import_material", N: 1}, crashtest.Death{Point: runbook.FailInStage + "bind_" + nvueAPI, N: 1},
+		crashtest.Death{Point: runbook.FailInStage + "test_nmx_hello", N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, services...)
+			b.cmd.TestHello = true
+			left := b.Dies(b.job(), d.Point, d.N)
+			require.NotContains(t, string(left), b.keySecret())
+			require.NotContains(t, string(left), securitytest.Password)
+			e := b.install()
+			r := b.completed(e)
+			require.Equal(t, []any{gnmi, manager, nvueAPI}, r["services"])
+			require.Equal(t, certID, b.Sim.SavedConfig("/system/api/certificate"))
+			require.Equal(t, certID, b.Sim.SavedConfig("/system/gnmi-server/certificate"))
+			require.LessOrEqual(t, b.count("nvue POST /nvue_v1/system/security/certificate/"+certID), 1)
+			require.LessOrEqual(t, b.Sim.Revisions(), 3, "cluster, gnmi, nvue")
+			require.Equal(t, 1, b.count("nvue POST /nvue_v1/cluster/apps/nmx-controller/manager/encryption"))
+		})
 	}
 }
 
@@ -123,7 +126,7 @@ func TestJ4AgentDiesInEachStage(t *testing.T) {
 func TestKeyOfADeadOwnerIsRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, gnmi)
-	b.Dies(b.job(), security.FailInStage+"import_material", 1)
+	b.Dies(b.job(), runbook.FailInStage+"import_material", 1)
 	require.Equal(t, []string{path.Join(directory, "client.key")}, b.keys())
 	mode, err := b.Sim.FileMode(directory + "/client.key")
 	require.NoError(t, err)

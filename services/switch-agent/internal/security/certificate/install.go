@@ -29,6 +29,7 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/mtls"
 )
@@ -263,7 +264,7 @@ func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	}
 	err := w.prepare(ctx)
 	if err == nil {
-		err = w.t.RunStages(ctx, security.WithFailpoints(w.t, stages))
+		err = runbook.Run(ctx, w.t, stages)
 	}
 	if err != nil && !security.GoesOn(err) && !errors.Is(context.Cause(ctx), agent.ErrHandedOver) {
 		err = w.cleanUp(ctx, err)

@@ -111,12 +111,13 @@ func (w *work) observe(ctx context.Context) (agent.Observation, error) {
 // keepsLogin reports whether a login that the switch still takes shows that it was
 // not reset.
 func (w *work) keepsLogin() bool {
-	return w.state.Boot != "" || w.configured() && !w.state.AsFactory
+	return w.sameBoot || w.configured() && !w.state.AsFactory
 }
 
 // compareBoots looks whether the operating system was booted since the reset was
 // sent. Without both readings that stays open.
 func (w *work) compareBoots(ctx context.Context, now sight, login node.Credentials) error {
+	w.sameBoot = false
 	if now != sightTaken || w.state.Boot == "" || w.state.Evidence != "" {
 		return nil
 	}
@@ -124,8 +125,10 @@ func (w *work) compareBoots(ctx context.Context, now sight, login node.Credentia
 	if err != nil && (device.Passes(err) || ctx.Err() != nil) {
 		return err
 	}
-	if err == nil && boot != "" && boot != w.state.Boot {
-		w.note(evidenceBoot)
+	if err == nil && boot != "" {
+		if w.sameBoot = boot == w.state.Boot; !w.sameBoot {
+			w.note(evidenceBoot)
+		}
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
@@ -22,6 +21,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -36,9 +36,6 @@ const factoryUser = "admin"
 
 // sendAttempts is how often the reset may be sent.
 const sendAttempts = 2
-
-// bootCommand tells one boot of an operating system from another.
-const bootCommand = "cat /proc/sys/kernel/random/boot_id"
 
 // Timing holds the waits and limits. A zero field takes its default.
 type Timing struct {
@@ -144,6 +141,8 @@ type work struct {
 	opts   Options
 	timing Timing
 	state  state
+	// sameBoot says that the last look met the boot from before the reset.
+	sameBoot bool
 	// away counts looks in a row at which the switch did not answer.
 	away int
 	// last is what the last look showed, for the failure.
@@ -161,7 +160,7 @@ func (w *work) configured() bool {
 
 func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	const text = "Resetting the switch to factory defaults"
-	err := w.t.RunStages(ctx, security.WithFailpoints(w.t, []agent.Stage{{
+	err := runbook.Run(ctx, w.t, []agent.Stage{{
 		Name: stageReset, Description: "Sending the factory reset", Text: text, Resume: agent.Once,
 		// Once more only when the switch shows that it never got the request.
 		Attempts: sendAttempts,
@@ -169,7 +168,7 @@ func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	}, {
 		Name: stageAwait, Description: "Waiting for factory defaults", Text: text, Resume: agent.Resumable,
 		Run: w.await,
-	}}))
+	}})
 	switch {
 	case err != nil:
 		return agent.Outcome{}, err
@@ -297,19 +296,9 @@ func (w *work) send(ctx context.Context) error {
 	return w.t.Failpoint(agent.FailAfterDeviceChange)
 }
 
-// boot names the present boot of the operating system, empty when that cannot be
-// read, as from an account whose password has expired.
+// boot names the present boot of the operating system.
 func (w *work) boot(ctx context.Context, login node.Credentials) (string, error) {
-	shell, err := w.sw.SSHAs(login)
-	if err != nil {
-		return "", err
-	}
-	defer shell.Close()
-	out, err := shell.Exec(ctx, ssh.Command{Line: bootCommand, Limit: w.timing.Login})
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(out.Stdout)), nil
+	return w.sw.BootID(ctx, login, w.timing.Login)
 }
 
 // logIn tries a login over SSH.

@@ -3,6 +3,7 @@
 package factoryreset_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
-	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/factoryreset"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/securitytest"
 	"github.com/rackbus/rackbus/sim/faults"
@@ -24,8 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	admin    = securitytest.User
-	bootFile = "/proc/sys/kernel/random/boot_id"
+	admin = securitytest.User
 )
 
 func timing() factoryreset.Timing {
@@ -225,14 +226,16 @@ func TestAnswerLost(t *testing.T) {
 // The process dies at every point; the switch is reset once.
 func TestAgentDies(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{
-		agent.FailAfterIntent, security.FailInStage + "factory_reset", agent.FailAfterDeviceChange,
-		security.FailInStage + "await_factory_defaults", agent.FailAfterDone,
-	} {
-		t.Run(point, func(t *testing.T) {
+	all := slices.Concat(crashtest.Times(agent.FailAfterIntent, 1), crashtest.Times(agent.FailAfterDeviceChange, 1),
+		crashtest.Times(agent.FailAfterDone, 1), crashtest.InStages(runbook.FailInStage, "factory_reset", "await_factory_defaults"))
+	for _, d := range crashtest.Pick(all,
+		crashtest.Death{Point: agent.FailAfterIntent, N: 1}, crashtest.Death{Point: agent.FailAfterDeviceChange, N: 1},
+		crashtest.Death{Point: runbook.FailInStage + "await_factory_defaults", N: 1},
+	) {
+		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			b := bench(t)
-			state := b.Dies(reset(b), point, 1)
+			state := b.Dies(reset(b), d.Point, d.N)
 			require.NotContains(t, string(state), securitytest.Password)
 			isReset(t, b, b.Run(reset(b)))
 		})
@@ -259,10 +262,8 @@ func TestAgentMissesTheReset(t *testing.T) {
 		t.Parallel()
 		b := bench(t)
 		b.Sim.SetKnobs(nvswitch.Knobs{OpenAfterReset: true})
-		require.NoError(t, b.Sim.WriteFile(bootFile, []byte("one\n")))
 		b.Dies(reset(b), agent.FailAfterDeviceChange, 1)
 		back(b)
-		require.NoError(t, b.Sim.WriteFile(bootFile, []byte("two\n")))
 		e := b.Run(reset(b))
 		isReset(t, b, e)
 		require.Contains(t, e.Description, "booted anew")
@@ -276,16 +277,18 @@ func TestAgentMissesTheReset(t *testing.T) {
 		isReset(t, b, e)
 		require.Contains(t, e.Description, "ample time")
 	})
-	t.Run("none, and the same login before and after", func(t *testing.T) {
-		t.Parallel()
-		b := bench(t)
-		b.Sim.SetUser(admin, "admin", false)
-		b.Login.Password = secret.New("admin")
-		b.Sim.SetKnobs(nvswitch.Knobs{OpenAfterReset: true})
-		b.Dies(reset(b), agent.FailAfterDeviceChange, 1)
-		back(b)
-		e := b.Run(reset(b))
-		require.Equal(t, job.FailureOutcomeUnknown, e.Failure.FailureCode)
-		require.Equal(t, 1, b.Sim.FactoryResets(), "not repeated")
-	})
+	for name, before := range map[string]bool{"none": false, "a boot that cannot be read any more": true} {
+		t.Run(name+", and the same login before and after", func(t *testing.T) {
+			t.Parallel()
+			b := bench(t, func(s *securitytest.Setup) { s.Sim.Knobs.NoBootID = !before })
+			b.Sim.SetUser(admin, "admin", false)
+			b.Login.Password = secret.New("admin")
+			b.Sim.SetKnobs(nvswitch.Knobs{OpenAfterReset: true, NoBootID: true})
+			b.Dies(reset(b), agent.FailAfterDeviceChange, 1)
+			back(b)
+			e := b.Run(reset(b))
+			require.Equal(t, job.FailureOutcomeUnknown, e.Failure.FailureCode)
+			require.Equal(t, 1, b.Sim.FactoryResets(), "not repeated")
+		})
+	}
 }

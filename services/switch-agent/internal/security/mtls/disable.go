@@ -9,6 +9,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -62,7 +63,7 @@ func Run(ctx context.Context, t *agent.Task, o Options, services []security.Serv
 	}
 	defer sw.Close()
 	var commands []string
-	err = t.RunStages(ctx, security.WithFailpoints(t, []agent.Stage{{
+	err = runbook.Run(ctx, t, []agent.Stage{{
 		Name: stageUnset, Description: "Taking mutual TLS from services of the switch over SSH",
 		Resume: agent.Repeatable, Interruptible: true,
 		Run: func(ctx context.Context) error {
@@ -71,10 +72,12 @@ func Run(ctx context.Context, t *agent.Task, o Options, services []security.Serv
 				return security.Failure(stageUnset, "", err)
 			}
 			defer shell.Close()
-			commands, err = Unset(ctx, shell, services, o.Pause)
-			return security.Failure(stageUnset, "", err)
+			if commands, err = Unset(ctx, shell, services, o.Pause); err != nil {
+				return security.Failure(stageUnset, "", err)
+			}
+			return t.Failpoint(agent.FailAfterDeviceChange)
 		},
-	}}))
+	}})
 	r := result{
 		Status: security.Status(err), Operation: "unset_mtls", Mode: mode, Services: security.Labels(services),
 		Timing: security.Timeline(t, nil),

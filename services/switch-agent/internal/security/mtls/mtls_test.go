@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/mtls"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/securitytest"
@@ -178,17 +180,21 @@ func TestNoServices(t *testing.T) {
 	}
 }
 
-// The process dies before and in the stage; the next one does it all.
+// The process dies in front of the commands, or behind them; the next one does it all.
 func TestAgentDies(t *testing.T) {
 	t.Parallel()
-	b := securitytest.New(t)
-	b.Provision("nvue", "gnmi")
-	j := disable(b, nvue, gnmi)
-	b.Dies(j, security.FailInStage+"unset_mtls_mode", 1)
-	e := b.Run(j)
-	require.Equal(t, job.StateCompleted, e.State)
-	require.EqualValues(t, 2, e.Epoch)
-	// Once more, as after a death behind the last line.
-	e = b.Run(j)
-	require.Equal(t, job.StateCompleted, e.State, "%+v", e.Failure)
+	for _, point := range []string{runbook.FailInStage + "unset_mtls_mode", agent.FailAfterDeviceChange} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := securitytest.New(t)
+			b.Provision("nvue", "gnmi")
+			j := disable(b, nvue, gnmi)
+			b.Dies(j, point, 1)
+			e := b.Run(j)
+			require.Equal(t, job.StateCompleted, e.State, "%+v", e.Failure)
+			require.EqualValues(t, 2, e.Epoch)
+			require.Empty(t, b.Sim.SavedConfig("/system/api/mtls/ca-certificate"))
+			require.Empty(t, b.Sim.SavedConfig("/system/gnmi-server/mtls/ca-certificate"))
+		})
+	}
 }

@@ -20,6 +20,7 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -180,7 +181,7 @@ func (w *work) unchanged() bool {
 }
 
 func (w *work) run(ctx context.Context) (agent.Outcome, error) {
-	err := w.t.RunStages(ctx, security.WithFailpoints(w.t, []agent.Stage{{
+	err := runbook.Run(ctx, w.t, []agent.Stage{{
 		Name: stageInitialize, Description: "Logging in to the switch",
 		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause,
 		Run: w.identify,
@@ -188,7 +189,7 @@ func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 		Name: stageUpdate, Description: "Updating the password on the switch",
 		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause,
 		Run: w.update,
-	}}))
+	}})
 	o := agent.Outcome{Description: "Completed", ResultJSON: w.result(err)}
 	if err != nil {
 		o.Description = ""

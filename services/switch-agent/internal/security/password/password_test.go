@@ -5,6 +5,7 @@ package password_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
-	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/password"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/securitytest"
 	"github.com/rackbus/rackbus/sim/faults"
@@ -304,24 +306,25 @@ func TestFactoryDefaultRecoveryFails(t *testing.T) {
 // once unless the revision is lost.
 func TestK7AgentDiesBehindEachChange(t *testing.T) {
 	t.Parallel()
+	const changes = 3
+	all := slices.Concat(crashtest.InStages(runbook.FailInStage, "initialize", "update_password"), crashtest.Times(agent.FailAfterIntent, 1),
+		crashtest.Times(agent.FailAfterDeviceChange, changes), crashtest.Times(agent.FailAfterDone, 1))
 	for _, user := range []string{admin, "monitor"} {
-		for point, hits := range map[string]int{
-			security.FailInStage + "initialize": 1, security.FailInStage + "update_password": 1,
-			agent.FailAfterIntent: 1, agent.FailAfterDeviceChange: 3, agent.FailAfterDone: 1,
-		} {
-			for n := 1; n <= hits; n++ {
-				t.Run(user+"/"+point+"/"+strconv.Itoa(n), func(t *testing.T) {
-					t.Parallel()
-					b := bench(t)
-					state := b.Dies(update(b, user), point, n)
-					require.NotContains(t, string(state), planted)
-					require.NotContains(t, string(state), securitytest.Password)
-					e := b.Run(update(b, user))
-					rotated(t, b, e, user, "password_update_persisted")
-					require.LessOrEqual(t, patches(b), 2)
-					require.LessOrEqual(t, b.Sim.Revisions(), 2)
-				})
-			}
+		for _, d := range crashtest.Pick(all,
+			crashtest.Death{Point: runbook.FailInStage + "update_password", N: 1}, crashtest.Death{Point: agent.FailAfterIntent, N: 1},
+			crashtest.Death{Point: agent.FailAfterDeviceChange, N: 2}, crashtest.Death{Point: agent.FailAfterDeviceChange, N: changes},
+		) {
+			t.Run(user+"/"+d.String(), func(t *testing.T) {
+				t.Parallel()
+				b := bench(t)
+				state := b.Dies(update(b, user), d.Point, d.N)
+				require.NotContains(t, string(state), planted)
+				require.NotContains(t, string(state), securitytest.Password)
+				e := b.Run(update(b, user))
+				rotated(t, b, e, user, "password_update_persisted")
+				require.LessOrEqual(t, patches(b), 2)
+				require.LessOrEqual(t, b.Sim.Revisions(), 2)
+			})
 		}
 	}
 }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package brokertest starts the brokers of tests, with their stores in memory:
+// a broker syncs every write, which on a disk takes most of a test's time, and
+// only tests that cut its power could tell the difference.
+package brokertest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/bus/broker"
+)
+
+// memory is where Linux mounts a file system that has no disk.
+const memory = "/dev/shm"
+
+// Start runs a single server, as most installations have it, until the test ends.
+func Start(t testing.TB) *broker.Broker {
+	t.Helper()
+	return StartIn(t, StoreDir(t), -1)
+}
+
+// StartIn runs a server on a store and a port of 127.0.0.1 until the test ends,
+// for tests that start it anew on what another has left. Port -1 picks a free one.
+func StartIn(t testing.TB, store string, port int) *broker.Broker {
+	t.Helper()
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: store, Host: "127.0.0.1", Port: port})
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	return b
+}
+
+// StoreDir returns an empty folder that is removed after the test: in memory
+// where there is such a file system, else that of [testing.TB.TempDir].
+func StoreDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(memory, "rackbus-test-") //nolint:usetesting // The folder of the test is on a disk.
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// StartCluster runs three servers on this host until the test ends.
+func StartCluster(t testing.TB) []*broker.Broker {
+	t.Helper()
+	const n = 3
+	ports := FreePorts(t, n)
+	brokers := make([]*broker.Broker, n)
+	started := make(chan error, n)
+	for i := range brokers {
+		o := broker.Options{
+			Name: fmt.Sprintf("n%d", i), StoreDir: StoreDir(t), Host: "127.0.0.1", Port: -1,
+			Cluster: &broker.Cluster{Name: "test", Port: ports[i], Peers: ports},
+		}
+		go func() {
+			var err error
+			brokers[i], err = broker.Start(o)
+			started <- err
+		}()
+	}
+	var err error
+	for range brokers {
+		err = errors.Join(err, <-started)
+	}
+	for _, b := range brokers {
+		if b != nil {
+			t.Cleanup(b.Close)
+		}
+	}
+	require.NoError(t, err)
+	return brokers
+}
+
+// FreePorts finds n ports of 127.0.0.1 that nobody listens on.
+func FreePorts(t testing.TB, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		var lc net.ListenConfig
+		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }() // all at the end, so that no port is found twice
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
