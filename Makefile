@@ -28,6 +28,13 @@ test: ## run all tests with the race detector, and every fuzz target for 5 s
 	scripts/test.sh -race
 	scripts/fuzz.sh 5s
 
+# The packages whose tests have the flag -long.
+LONG := ./pkg/admission ./pkg/ssh ./services/compute-agent ./services/powershelf-agent
+
+.PHONY: test-long
+test-long: ## run whole what make test takes samples of, such as a crash in every stage
+	go test -race -count=1 -timeout=30m $(LONG) -args -long
+
 .PHONY: fuzz
 fuzz: TIME ?= 60s
 fuzz: ## run every fuzz target for a minute (TIME= for longer)

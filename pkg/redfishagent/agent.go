@@ -4,48 +4,15 @@ package redfishagent
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"regexp"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/fleet"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
-	"github.com/rackbus/rackbus/pkg/seal"
-	"github.com/rackbus/rackbus/pkg/telemetry"
 )
-
-func newAgent(env *process.Env, conn *bus.Conn, family node.Family, devices *Devices) (*agent.Agent, error) {
-	cfg := env.Config
-	seeds, err := seal.LoadSeeds(cfg.KeyDir(), family)
-	if err != nil {
-		return nil, fmt.Errorf("start %s agent: %w", family, err)
-	}
-	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("start %s agent: %w", family, err)
-	}
-	points, err := failpoint.FromEnv()
-	if err != nil {
-		return nil, fmt.Errorf("start %s agent: %s: %w", family, failpoint.EnvVar, err)
-	}
-	a, err := agent.New(agent.Options{
-		Conn: conn, Family: family, Instance: env.Instance, Version: semver(telemetry.Version()), Opener: opener,
-		Handlers: devices.Handlers(), Queries: devices.Queries(),
-		MaxInFlight: cfg.Agent.MaxInFlight, MaxStuck: uint32(cfg.Agent.MaxStuck), DrainTimeout: cfg.Agent.DrainTimeout,
-		ProgressInterval: cfg.BusTiming().ProgressInterval,
-		Failpoints:       points,
-		Registerer:       env.Registry, Logger: env.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	env.Readiness.Add(string(family)+"-agent", func(context.Context) error { return a.Ready() })
-	return a, nil
-}
 
 // Run is a program that is nothing but the agent of one family.
 func Run(ctx context.Context, env *process.Env, family node.Family, with ...With) error {
@@ -94,20 +61,14 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn, family node.Fa
 	}
 	devices := New(opts)
 	defer devices.Close()
-	a, err := newAgent(env, conn, family, devices) //nolint:contextcheck // an agent lives until its Run has drained it
+	opener, err := fleet.Opener(env.Config, family)
+	if err != nil {
+		return err
+	}
+	//nolint:contextcheck // an agent lives until its Run has drained it
+	a, err := fleet.New(env, conn, fleet.Work{Family: family, Opener: opener, Handlers: devices.Handlers(), Queries: devices.Queries()})
 	if err != nil {
 		return err
 	}
 	return a.Run(ctx)
-}
-
-// semverPattern is what the services of NATS accept as a version.
-var semverPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-
-// semver gives the version in the form that NATS services need.
-func semver(version string) string {
-	if !semverPattern.MatchString(version) {
-		return "0.0.0"
-	}
-	return version
 }

@@ -149,7 +149,7 @@ func (r *recovery) observe(ctx context.Context) (agent.Observation, error) {
 func (r *recovery) power(ctx context.Context) error {
 	u := r.u
 	if !u.state.Recovery.Done {
-		return agent.Skip("the node was not recovered")
+		return agent.Skip("the node needed no recovery")
 	}
 	_, rest := r.steps()
 	for _, step := range rest {

@@ -167,8 +167,3 @@ func TestSummarise(t *testing.T) {
 	require.LessOrEqual(t, len(long), summaryLimit)
 	require.True(t, strings.HasSuffix(long, "..."))
 }
-
-func TestSemver(t *testing.T) {
-	require.Equal(t, "1.2.3-rc.1", semver("1.2.3-rc.1"))
-	require.Equal(t, "0.0.0", semver("devel"))
-}

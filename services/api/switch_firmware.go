@@ -30,8 +30,9 @@ func switchComponent(t rackmanager.SwitchFirmwareComponentType) (string, bool) {
 		rackmanager.SwitchFirmwareComponentType_SWITCH_FIRMWARE_COMPONENT_TYPE_BIOS,
 		rackmanager.SwitchFirmwareComponentType_SWITCH_FIRMWARE_COMPONENT_TYPE_TRANSCEIVER:
 		return strings.TrimPrefix(t.String(), "SWITCH_FIRMWARE_COMPONENT_TYPE_"), true
+	default:
+		return "", false
 	}
-	return "", false
 }
 
 func badComponent(t rackmanager.SwitchFirmwareComponentType) string {

@@ -166,14 +166,14 @@ func TestSwitchesAreNodes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tray := uint32(3)
-	any := func(reply *rackbusv1.NodeReply) agent.QueryHandler {
+	replying := func(reply *rackbusv1.NodeReply) agent.QueryHandler {
 		return func(context.Context, *agent.Query) *rackbusv1.NodeReply { return reply }
 	}
 	registerRack(h)
 	agents := h.switches(map[string]agent.QueryHandler{
-		opPowerGet: any(&rackbusv1.NodeReply{V: 1, PowerState: "ON"}), opPowerSet: changing(t, &rackbusv1.NodeReply{V: 1}),
-		opDeviceInfo:        any(&rackbusv1.NodeReply{V: 1, DeviceInfo: &rackbusv1.DeviceInfo{TrayIndex: &tray}}),
-		opFirmwareInventory: any(&rackbusv1.NodeReply{V: 1, Firmware: []*rackbusv1.FirmwareEntry{{Name: "BMC", Version: "1.0"}}}),
+		opPowerGet: replying(&rackbusv1.NodeReply{V: 1, PowerState: "ON"}), opPowerSet: changing(t, &rackbusv1.NodeReply{V: 1}),
+		opDeviceInfo:        replying(&rackbusv1.NodeReply{V: 1, DeviceInfo: &rackbusv1.DeviceInfo{TrayIndex: &tray}}),
+		opFirmwareInventory: replying(&rackbusv1.NodeReply{V: 1, Firmware: []*rackbusv1.FirmwareEntry{{Name: "BMC", Version: "1.0"}}}),
 	})
 	power, err := h.rm.GetPowerState(t.Context(), &rackmanager.GetPowerStateRequest{RackId: "r1", NodeId: "sw-1"})
 	require.NoError(t, err)

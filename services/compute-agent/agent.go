@@ -11,12 +11,12 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/fleet"
 	"github.com/rackbus/rackbus/pkg/flint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
-	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/services/compute-agent/internal/validator"
 )
 
@@ -67,13 +67,9 @@ func newValidator(env *process.Env) (*validator.Validator, error) {
 		KillGrace: v.KillGrace, MaxOutput: v.MaxOutputBytes, MaxRunning: v.MaxRunning,
 	}
 	if v.EnvironmentFile != "" {
-		seeds, err := seal.LoadSeeds(env.Config.KeyDir(), Family)
+		opener, err := fleet.Opener(env.Config, Family)
 		if err != nil {
-			return nil, fmt.Errorf("start %s agent: %w", Family, err)
-		}
-		opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("start %s agent: %w", Family, err)
+			return nil, err
 		}
 		opts.Environment = validator.EnvironmentFile(v.EnvironmentFile, opener)
 		// A file that cannot be opened is told now, not by the first job.

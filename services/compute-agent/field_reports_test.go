@@ -210,7 +210,7 @@ func TestE16(t *testing.T) {
 func TestE17(t *testing.T) {
 	b := newBench(t)
 	b.Start(func(o *agenttest.AgentOptions) { o.Timing.Redfish.UploadTotal = 100 * time.Millisecond })
-	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 24 << 20 })
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 12 << 20 })
 	j := b.run(update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 6<<20))))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	moved := map[uint32]bool{}

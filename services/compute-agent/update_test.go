@@ -83,8 +83,8 @@ func TestUpdateWithActivation(t *testing.T) {
 }
 
 func TestProgressIsTold(t *testing.T) {
-	b := newTray(t, func(o *sim.Options) { o.Timing.Task = 300 * time.Millisecond })
-	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 24 << 20 })
+	b := newTray(t, func(o *sim.Options) { o.Timing.Task = 2 * time.Second })
+	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 6 << 20 })
 	j := b.run(update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 6<<20))))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	texts := j.Descriptions()

@@ -19,7 +19,8 @@ func TestControllerUpdate(t *testing.T) {
 	t.Parallel()
 	for _, generation := range []sim.Generation{sim.GB200, sim.GB300} {
 		t.Run(string(generation), func(t *testing.T) {
-			b := newShelf(t, func(o *sim.Options) { o.ShelfGeneration = generation })
+			b := newBench(t, func(o *sim.Options) { o.ShelfGeneration = generation })
+			b.Start()
 			require.Equal(t, "Immediate", b.shelf.ApplyTime())
 			j := b.run(&rackbusv1.FirmwareUpdate{
 				Targets: []*rackbusv1.FirmwareUpdateTarget{b.image("openbmc_r1.9.9.tar")}, Activate: true,

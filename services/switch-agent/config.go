@@ -9,15 +9,16 @@ import (
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/firmware/artifactcache"
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
+	"github.com/rackbus/rackbus/pkg/fleet"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfish"
-	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/pkg/switchtls"
 	"github.com/rackbus/rackbus/pkg/telemetry"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/firmware"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/image"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/upload"
@@ -26,11 +27,7 @@ import (
 // FromConfig returns the options of the agent as configured.
 func FromConfig(env *process.Env, conn *bus.Conn) (Options, error) {
 	c := env.Config
-	seeds, err := seal.LoadSeeds(c.KeyDir(), Family)
-	if err != nil {
-		return Options{}, err
-	}
-	seals, err := seal.NewOpener(seeds, seal.OpenerOptions{})
+	seals, err := fleet.Opener(c, Family)
 	if err != nil {
 		return Options{}, err
 	}
@@ -90,10 +87,15 @@ func imageTiming(t config.SwitchTiming) image.Timing {
 		UninstallPoll: t.UninstallPoll, UninstallLimit: t.UninstallLimit,
 		HandoffPoll: t.HandoffPoll, HandoffLimit: t.HandoffLimit,
 		SteadySettle: t.SteadySettle, SteadyPoll: t.SteadyPoll,
-		SteadyWindows:  []time.Duration{t.SteadyFirst, t.SteadySecond, t.SteadyThird},
-		HostKeyLimit:   t.HostKeyLimit,
-		PasswordDialog: t.PasswordDialogLimit, PasswordLogin: t.PasswordLoginTimeout,
-		PasswordPause: t.PasswordLoginPause, PasswordLimit: t.PasswordLoginLimit,
+		SteadyWindows: []time.Duration{t.SteadyFirst, t.SteadySecond, t.SteadyThird},
+		HostKeyLimit:  t.HostKeyLimit,
+		FirstLogin:    firstLoginTiming(t),
+	}
+}
+
+func firstLoginTiming(t config.SwitchTiming) firstlogin.Timing {
+	return firstlogin.Timing{
+		Dialog: t.PasswordDialogLimit, Login: t.PasswordLoginTimeout, Pause: t.PasswordLoginPause, Limit: t.PasswordLoginLimit,
 	}
 }
 

@@ -40,10 +40,7 @@ func (s *Switches) securityHandlers() map[job.Type]agent.Handler {
 		}),
 		job.TypeSwitchSystemPasswordUpdate: password.Update(password.Options{
 			Switches: s.devices,
-			Timing: password.Timing{
-				Dialog: t.PasswordDialogLimit, Login: t.PasswordLoginTimeout, LoginPause: t.PasswordLoginPause,
-				LoginLimit: t.PasswordLoginLimit, Tries: t.HelloAttempts, TryPause: t.HelloInterval,
-			},
+			Timing:   password.Timing{First: firstLoginTiming(t), Tries: t.HelloAttempts, TryPause: t.HelloInterval},
 		}),
 	}
 }

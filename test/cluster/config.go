@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"path/filepath"
 	"maps"
 	"slices"
 	"strings"
@@ -58,6 +59,7 @@ func (c *Cluster) standard(brokers int) settings {
 	s.text("tls.key", c.certFile("server.key"))
 	s.text("tls.ca", c.certFile("ca.crt"))
 	s.text("workflows.firmware_dir", c.FirmwareDir)
+	s.text("ssh.known_hosts", filepath.Join(c.dir, "known_hosts"))
 	s.text("logging.log_level", "info")
 	s["logging.enable_timestamps"] = "true"
 	for key, wait := range waits() {

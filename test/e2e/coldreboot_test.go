@@ -70,6 +70,7 @@ func switchAgent(t *testing.T, nc *nats.Conn, rack *sim.Rack) {
 // TestColdReboot takes a rack down and up through the published API, while the
 // process that drives it is killed in the dark.
 func TestColdReboot(t *testing.T) {
+	t.Parallel()
 	c := cluster.Start(t, cluster.Options{Racks: []sim.Options{{
 		RackID: "r1", Compute: 2, NodeTypes: []sim.NodeTypeCount{
 			{Type: "compute_gb200_wiwynn", Count: 1}, {Type: "powershelf_gb200_liteon", Count: 1}, {Type: "powershelf_gb200_delta", Count: 1},

@@ -20,6 +20,7 @@ import (
 // TestColdRebootOfEveryType takes a rack with a tray or shelf of every type down and up. The trays really lose their power while
 // all shelves are off.
 func TestColdRebootOfEveryType(t *testing.T) {
+	t.Parallel()
 	o := sim.Options{
 		RackID: "cold", CoupledPower: true, Outage: bmc.OutageRefuse, Seed: 5,
 		Timing: bmc.Timing{BMCOutage: 100 * time.Millisecond, Shutdown: 100 * time.Millisecond},

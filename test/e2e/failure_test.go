@@ -17,6 +17,7 @@ import (
 // TestK3ChildErrorNamesComponentVersionAndMessage: of three components the first fails, and the error of the child says
 // which one, of which version, and what the device said.
 func TestK3ChildErrorNamesComponentVersionAndMessage(t *testing.T) {
+	t.Parallel()
 	files, roots := startArtifacts(t)
 	c := cluster.Start(t, cluster.Options{Settings: artifactSettings(roots), Racks: []sim.Options{{
 		RackID: "k3", Timing: bmc.Timing{Task: 300 * time.Millisecond}, NodeTypes: []sim.NodeTypeCount{{Type: "compute_gb300_supermicro", Count: 1}},

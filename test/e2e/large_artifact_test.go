@@ -51,6 +51,7 @@ type largeArtifact struct {
 // TestLargeArtifact takes a large package from a server to a tray, with each store of artifacts, and looks at the memory
 // of the processes on the way and at the throughput of the upload.
 func TestLargeArtifact(t *testing.T) {
+	t.Parallel()
 	files, roots := startArtifacts(t)
 	a := newLargeArtifact(t, files)
 	for _, store := range []string{"dir", "bus"} {

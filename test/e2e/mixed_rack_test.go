@@ -68,6 +68,7 @@ type mixedRack struct {
 
 // TestMixedRack brings two releases of a manifest to a rack of every tray and shelf. The parts build on each other.
 func TestMixedRack(t *testing.T) {
+	t.Parallel()
 	m := newMixedRack(t)
 	for _, part := range []struct {
 		name string

@@ -18,6 +18,7 @@ import (
 
 // TestSeparateProcesses does a rack's everyday work through five processes. The parts build on each other.
 func TestSeparateProcesses(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	for _, part := range []struct {
 		name string

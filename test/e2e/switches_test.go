@@ -50,6 +50,7 @@ type fabric struct {
 // TestSwitches takes nine switches with an older image and older certificates to a fabric that works, through separate
 // processes. The parts build on each other.
 func TestSwitches(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t, sim.Options{Switches: fabricSwitches}, "nvue")
 	for _, part := range []struct {
 		name string
@@ -310,6 +311,7 @@ func (f *fabric) reconcileAgain(t *testing.T) {
 // TestFabricOfVRSwitches: a fabric that is as wanted is left alone but for the report on its connections, which only the
 // switch itself can make.
 func TestFabricOfVRSwitches(t *testing.T) {
+	t.Parallel()
 	const kind = "switch_vrnvl72_nvidia"
 	f := newFabric(t, sim.Options{NodeTypes: []sim.NodeTypeCount{{Type: kind, Count: 3}}}, "nvue", "nmxc")
 	require.Equal(t, "ok", f.configure(t)["sdn_fabric_state"])

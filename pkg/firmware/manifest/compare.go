@@ -166,8 +166,15 @@ func (p *Proposal) compare(inventory []Installed) []Comparison {
 }
 
 // isPart reports whether the proposal is one component out of a bigger package,
-// whose version is not that of the component.
-func (p *Proposal) isPart() bool { return p.Source == sourceHMC && p.Target != targetHGX }
+// whose version is not that of the component. A package that names several, such as
+// BMC+FPGA+EROT, has the version of the first.
+func (p *Proposal) isPart() bool {
+	first, _, combined := strings.Cut(p.Source, "+")
+	if combined {
+		return !strings.HasSuffix(strings.ToUpper(first), p.Key) // SBIOS is the component BIOS
+	}
+	return p.Source == sourceHMC && p.Target != targetHGX
+}
 
 // comparePart compares the entries of a part with the subcomponents that they show.
 func (p *Proposal) comparePart(entries []Installed) []Comparison {

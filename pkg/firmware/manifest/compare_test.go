@@ -69,6 +69,10 @@ func TestCompare(t *testing.T) {
 		"liteon": {parse(t, release("S", board("Power Shelf", firmware("LiteOn PSU", "0xf1 / 0xf1", "Prod"), firmware("LiteOn PMC", "r1", "Prod")))), liteon200, Selection{},
 			[]Installed{{"mcu", "0", ""}, {"pmc_ab12", "r1", ""}, {"powerdevice0", "0xf1 / 0xf1", ""}, {"powerdevice1", "0xf0 / 0xf0", ""}},
 			[]string{`LiteOn PMC pmc_ab12 "r1" "r1" 1`, `LiteOn PSU powerdevice0 "0xf1 / 0xf1" "0xf1 / 0xf1" 1`, `LiteOn PSU powerdevice1 "0xf0 / 0xf0" "0xf1 / 0xf1" 2`}, false},
+		"switch, parts without versions": {parse(t, release("X", board("Switch Tray", firmware("BMC+FPGA+EROT", "88.1", "Prod"), firmware("SBIOS+EROT", "0.7", "Prod")))),
+			"switch_gb200_nvidia", Selection{},
+			[]Installed{{"BMC", "88.1", ""}, {"FPGA", "3", ""}, {"EROT", "2", ""}, {"BIOS", "0.7", ""}},
+			[]string{`BMC+FPGA+EROT BMC "88.1" "88.1" 1`, `BMC+FPGA+EROT FPGA "3" "" 4`, `BMC+FPGA+EROT EROT "2" "" 4`, `SBIOS+EROT BIOS "0.7" "0.7" 1`}, false},
 		"delta": {parse(t, release("S", board("Power Shelf", firmware("Delta-PMC", "p2", "Prod")))), delta300, Selection{},
 			[]Installed{{"FW_PMC_primary", "p2", ""}, {"FW_PMC_alt", "p1", ""}}, []string{`Delta-PMC FW_PMC_primary "p2" "p2" 1`}, true},
 	} {

@@ -33,7 +33,7 @@ import (
 )
 
 // Patience bounds every wait for something that must happen.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Rig is a broker and what the API holds of it.
 type Rig struct {

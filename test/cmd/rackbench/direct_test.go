@@ -68,7 +68,7 @@ func TestDirectUpdate(t *testing.T) {
 	require.Positive(t, requests["task"])
 	delete(requests, "task") // as many as the task takes
 	require.Equal(t, map[string]int{
-		"inventory": 2, "inventory member": 2 * 25, chassisPath: 1, "chassis": 15, tasksPath: 2,
+		"inventory": 2, "inventory member": 2 * 25, chassisPath: 1, "chassis": 16, tasksPath: 2,
 		updatePath: readyReads + 1, managerPath: 1, "upload": 1,
 	}, requests)
 }

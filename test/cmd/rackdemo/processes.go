@@ -185,6 +185,7 @@ func startServer(ctx context.Context, bin, dir string, ports switchPorts) (*serv
 		"serve", "--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr,
 		"--set", "workflows.firmware_dir=" + firmware, "--set", "timing.scale=0.02",
 		"--set", "timing.redfish.task_poll_interval=25s",
+		"--set", "ssh.known_hosts=" + filepath.Join(dir, "known_hosts"),
 	}, ports.served()...)...)
 	if err != nil {
 		return nil, err

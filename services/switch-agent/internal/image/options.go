@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/source"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/upload"
 )
@@ -27,10 +28,8 @@ type Timing struct {
 	SteadyWindows []time.Duration
 	// HostKeyLimit is how long SSH of the new image may take to answer. 2 min.
 	HostKeyLimit time.Duration
-	// PasswordDialog bounds the dialogue that replaces an expired password,
-	// PasswordLogin one login with the new one, PasswordPause passes between two of
-	// these, PasswordLimit ends them. 90 s, 5 s, 5 s, 60 s.
-	PasswordDialog, PasswordLogin, PasswordPause, PasswordLimit time.Duration
+	// FirstLogin is for the login that replaces an expired password.
+	FirstLogin firstlogin.Timing
 }
 
 func (t Timing) withDefaults() Timing {
@@ -45,15 +44,12 @@ func (t Timing) withDefaults() Timing {
 		{&t.SteadySettle, 30 * time.Second},
 		{&t.SteadyPoll, 10 * time.Second},
 		{&t.HostKeyLimit, 2 * time.Minute},
-		{&t.PasswordDialog, 90 * time.Second},
-		{&t.PasswordLogin, 5 * time.Second},
-		{&t.PasswordPause, 5 * time.Second},
-		{&t.PasswordLimit, time.Minute},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
 	}
+	t.FirstLogin = t.FirstLogin.WithDefaults()
 	if len(t.SteadyWindows) == 0 {
 		t.SteadyWindows = []time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute}
 	}

@@ -122,14 +122,18 @@ func (w *update) acceptHostKey(ctx context.Context) error {
 }
 
 func (w *update) login(ctx context.Context) error {
-	var options []device.SSHOption
-	if !w.state.KeyAccepted {
-		options = append(options, device.NewHostKey)
-	}
-	c, err := w.sw.SSH(options...)
+	c, err := w.sw.SSH(w.loginOptions()...)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	return c.Connect(ctx)
+}
+
+// loginOptions accept another host key until the one of the new image is recorded.
+func (w *update) loginOptions() []device.SSHOption {
+	if w.state.KeyAccepted {
+		return nil
+	}
+	return []device.SSHOption{device.NewHostKey}
 }

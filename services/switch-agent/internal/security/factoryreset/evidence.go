@@ -13,6 +13,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -36,7 +37,7 @@ func (w *work) see(ctx context.Context, login node.Credentials) (sight, error) {
 		if w.state.KeyKnown {
 			w.note(evidenceKey)
 		}
-		if login.Password.Reveal() != factoryUser {
+		if login.Password.Reveal() != firstlogin.User {
 			return sightRefused, nil // a secret is not for whoever has a new key
 		}
 		// The job is the one that made the switch make a new key.
@@ -46,7 +47,7 @@ func (w *work) see(ctx context.Context, login node.Credentials) (sight, error) {
 	case err == nil:
 		w.away = 0
 		w.last = "it takes the login of " + login.User
-		if login.Password.Reveal() == factoryUser {
+		if login.Password.Reveal() == firstlogin.User {
 			w.last = "it takes the factory password"
 		}
 		return sightTaken, nil
@@ -133,6 +134,26 @@ func (w *work) compareBoots(ctx context.Context, now sight, login node.Credentia
 	return nil
 }
 
+// look tries the factory's login. As long as the switch takes the former one it was
+// not reset, and the factory's is not tried: wrong passwords lock accounts.
+func (w *work) look(ctx context.Context) (sight, error) {
+	if w.state.Evidence == "" && w.configured() && !w.state.AsFactory && !w.formerGone {
+		former, err := w.see(ctx, w.sw.Login)
+		if err != nil || former == sightNothing {
+			return former, err
+		}
+		if former == sightTaken {
+			return sightRefused, w.compareBoots(ctx, former, w.sw.Login)
+		}
+		w.formerGone = true // it counts as wrong from now on
+	}
+	now, err := w.see(ctx, firstlogin.Factory())
+	if err != nil {
+		return now, err
+	}
+	return now, w.compareBoots(ctx, now, firstlogin.Factory())
+}
+
 // await waits until the switch is back with factory settings.
 func (w *work) await(ctx context.Context) error {
 	if w.state.Already {
@@ -144,11 +165,8 @@ func (w *work) await(ctx context.Context) error {
 	steady, end := 0, w.state.SentAt.Add(w.timing.Limit)
 	for {
 		known := w.state.Evidence
-		now, err := w.see(ctx, factory())
+		now, err := w.look(ctx)
 		if err != nil {
-			return err
-		}
-		if err := w.compareBoots(ctx, now, factory()); err != nil {
 			return err
 		}
 		if w.state.Evidence != known {

@@ -17,9 +17,9 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
-	"github.com/rackbus/rackbus/pkg/secret"
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
@@ -30,9 +30,6 @@ const (
 	stageReset = "factory_reset"
 	stageAwait = "await_factory_defaults"
 )
-
-// factoryUser is the account of a switch with factory settings, and its password.
-const factoryUser = "admin"
 
 // sendAttempts is how often the reset may be sent.
 const sendAttempts = 2
@@ -141,6 +138,8 @@ type work struct {
 	opts   Options
 	timing Timing
 	state  state
+	// formerGone says that the switch has refused the former login.
+	formerGone bool
 	// sameBoot says that the last look met the boot from before the reset.
 	sameBoot bool
 	// away counts looks in a row at which the switch did not answer.
@@ -149,13 +148,9 @@ type work struct {
 	last string
 }
 
-func factory() node.Credentials {
-	return node.Credentials{User: factoryUser, Password: secret.New(factoryUser)}
-}
-
 // configured reports whether the endpoint's login is another than the factory's.
 func (w *work) configured() bool {
-	return w.sw.Login.User != factoryUser || w.sw.Login.Password.Reveal() != factoryUser
+	return w.sw.Login.User != firstlogin.User || w.sw.Login.Password.Reveal() != firstlogin.User
 }
 
 func (w *work) run(ctx context.Context) (agent.Outcome, error) {
@@ -227,7 +222,7 @@ func (w *work) asFactory(ctx context.Context) error {
 	if !w.configured() {
 		return w.firstLogin(ctx, refused)
 	}
-	view, err := w.sw.NVUE.WithCredentials(factoryUser, factory().Password)
+	view, err := w.sw.NVUE.WithCredentials(firstlogin.User, firstlogin.Factory().Password)
 	if err != nil {
 		return security.Failure(stageReset, "", err)
 	}
@@ -243,7 +238,7 @@ func (w *work) asFactory(ctx context.Context) error {
 }
 
 func (w *work) firstLogin(ctx context.Context, refused error) error {
-	err := w.logIn(ctx, factory())
+	err := w.logIn(ctx, firstlogin.Factory())
 	if err != nil && (device.Passes(err) || ctx.Err() != nil) {
 		return err
 	}
@@ -273,7 +268,7 @@ func (w *work) takes(ctx context.Context, c *nvue.Client) (bool, error) {
 // login is what the switch takes before the reset.
 func (w *work) login() node.Credentials {
 	if w.state.AsFactory {
-		return factory()
+		return firstlogin.Factory()
 	}
 	return w.sw.Login
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/telemetry"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -52,7 +53,7 @@ func class(f job.Failure) job.ErrorCode {
 func (w *work) redact(text string) string {
 	var forms []string
 	for _, plain := range []string{w.next.Reveal(), w.former.Reveal()} {
-		if plain != "" && plain != factoryUser {
+		if plain != "" && plain != firstlogin.User {
 			forms = append(forms, plain, base64.StdEncoding.EncodeToString([]byte(plain)))
 		}
 	}

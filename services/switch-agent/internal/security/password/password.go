@@ -19,6 +19,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
@@ -30,9 +31,6 @@ const (
 	stageUpdate     = "update_password"
 )
 
-// factoryUser is the account of a switch with factory settings, and its password.
-const factoryUser = "admin"
-
 // Phases of a result.
 const (
 	phaseUpdated   = "password_update_persisted"
@@ -42,13 +40,8 @@ const (
 
 // Timing holds the waits and limits. A zero field takes its default.
 type Timing struct {
-	// Dialog bounds the dialogue that replaces an expired password. 90 s.
-	Dialog time.Duration
-	// Login bounds one login with the new password after it, LoginPause is the pause
-	// between two, LoginLimit ends them. 5 s, 5 s, 60 s.
-	Login      time.Duration
-	LoginPause time.Duration
-	LoginLimit time.Duration
+	// First is for the login that replaces an expired password.
+	First firstlogin.Timing
 	// Tries is how often a switch that does not answer is asked which password it
 	// takes, when that is in doubt; TryPause is the pause between two. 5, 6 s.
 	Tries    int
@@ -56,19 +49,9 @@ type Timing struct {
 }
 
 func (t Timing) withDefaults() Timing {
-	for _, f := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&t.Dialog, 90 * time.Second},
-		{&t.Login, 5 * time.Second},
-		{&t.LoginPause, 5 * time.Second},
-		{&t.LoginLimit, time.Minute},
-		{&t.TryPause, 6 * time.Second},
-	} {
-		if *f.field <= 0 {
-			*f.field = f.value
-		}
+	t.First = t.First.WithDefaults()
+	if t.TryPause <= 0 {
+		t.TryPause = 6 * time.Second
 	}
 	if t.Tries <= 0 {
 		t.Tries = 5
@@ -173,7 +156,7 @@ func open(o Options, t *agent.Task) (*work, error) {
 func (w *work) own() bool { return w.user == w.sw.Login.User }
 
 // recoverable reports whether the factory password may help.
-func (w *work) recoverable() bool { return w.own() && w.user == factoryUser }
+func (w *work) recoverable() bool { return w.own() && w.user == firstlogin.User }
 
 // unchanged reports whether the new password is the one of the endpoint.
 func (w *work) unchanged() bool {

@@ -19,6 +19,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/crashtest"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/password"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security/securitytest"
@@ -51,7 +52,7 @@ func update(b *securitytest.Bench, user string) securitytest.Job {
 		Handler: password.Update(password.Options{
 			Switches: b.Switches, Secrets: securitytest.Holding(&rackbusv1.SwitchPasswordSecrets{Password: planted}),
 			Timing: password.Timing{
-				Dialog: 2 * time.Second, Login: time.Second, LoginPause: securitytest.Tick, LoginLimit: time.Second,
+				First: firstlogin.Timing{Dialog: 2 * time.Second, Login: time.Second, Pause: securitytest.Tick, Limit: time.Second},
 				Tries: 3, TryPause: securitytest.Tick,
 			},
 		}),

@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
-	"github.com/rackbus/rackbus/pkg/node"
-	"github.com/rackbus/rackbus/pkg/secret"
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/firstlogin"
 )
 
 // recover gives a switch with factory settings its password: the first login as
@@ -35,10 +33,10 @@ func (w *work) recover(ctx context.Context) error {
 	case err == nil:
 	case !errors.Is(err, ssh.ErrCredentials):
 		return w.fail(stageUpdate, w.because(), err)
-	case !w.recovered || w.logIn(ctx) != nil:
+	case !w.recovered || w.account().LogIn(ctx) != nil:
 		return w.fail(stageUpdate, w.because(), fmt.Errorf("the password of the factory is not taken either: %w", err))
 	}
-	if err := w.awaitLogin(ctx); err != nil {
+	if err := w.account().Await(ctx); err != nil {
 		return w.fail(stageUpdate, "the password was changed, but the switch does not let us in with it", err)
 	}
 	if err := w.adopt(); err != nil {
@@ -55,16 +53,17 @@ func (w *work) because() string {
 	return "recovery of the factory password after: " + w.refusal.Error()
 }
 
+// account is the one of the factory, with the password that it is to get.
+func (w *work) account() *firstlogin.Account {
+	return &firstlogin.Account{Switch: w.sw, Next: w.next, Timing: w.timing.First, Sleep: w.t.Sleep}
+}
+
 func (w *work) replaceFactory(ctx context.Context) error {
-	shell, err := w.sw.SSHAs(node.Credentials{User: factoryUser, Password: secret.New(factoryUser)})
-	if err != nil {
+	account, taken := w.account(), false
+	err := account.Replace(ctx, func() { taken = true })
+	if !taken {
 		return err
 	}
-	defer shell.Close()
-	if err := shell.Connect(ctx); err != nil {
-		return err
-	}
-	err = shell.ChangeExpiredPassword(ctx, w.next, w.timing.Dialog)
 	if ferr := w.t.Failpoint(agent.FailAfterDeviceChange); ferr != nil {
 		return ferr
 	}
@@ -72,38 +71,9 @@ func (w *work) replaceFactory(ctx context.Context) error {
 	switch {
 	case errors.Is(err, ssh.ErrPasswordRefused):
 		return agent.Fail(job.FailurePreconditionFailed, stageUpdate, err.Error(), err)
-	case err != nil && !device.Passes(err) && errors.As(err, &broken) && broken.OutcomeUnknown() && ctx.Err() == nil && w.logIn(ctx) == nil:
+	case err != nil && !device.Passes(err) && errors.As(err, &broken) && broken.OutcomeUnknown() && ctx.Err() == nil && account.LogIn(ctx) == nil:
 		return nil // taken all the same
 	default:
 		return err
 	}
-}
-
-// awaitLogin waits until the switch takes the new password.
-func (w *work) awaitLogin(ctx context.Context) error {
-	end := time.Now().Add(w.timing.LoginLimit)
-	for {
-		err := w.logIn(ctx)
-		if err == nil || device.Passes(err) || ctx.Err() != nil {
-			return err
-		}
-		if time.Now().Add(w.timing.LoginPause).After(end) {
-			return fmt.Errorf("no login within %s: %w", w.timing.LoginLimit, err)
-		}
-		if err := w.t.Sleep(ctx, w.timing.LoginPause); err != nil {
-			return err
-		}
-	}
-}
-
-// logIn tries the new password once.
-func (w *work) logIn(ctx context.Context) error {
-	shell, err := w.sw.SSHAs(node.Credentials{User: factoryUser, Password: w.next})
-	if err != nil {
-		return err
-	}
-	defer shell.Close()
-	limited, cancel := context.WithTimeout(ctx, w.timing.Login)
-	defer cancel()
-	return shell.Connect(limited)
 }
