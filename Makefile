@@ -24,12 +24,13 @@ build: ## build all programs into bin/
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
 .PHONY: test
-test: ## run all tests with the race detector, and every fuzz target for 5 s
+test: ## run all tests with the race detector, and fuzz the readers of what others send for 5 s each
 	scripts/test.sh -race
-	scripts/fuzz.sh 5s
+	scripts/fuzz.sh 5s FuzzManifest FuzzPLDM FuzzTar FuzzTask FuzzInventory
 
 # The packages whose tests have the flag -long.
-LONG := ./pkg/admission ./pkg/ssh ./services/compute-agent ./services/powershelf-agent
+LONG := ./pkg/admission ./pkg/ssh ./services/compute-agent ./services/powershelf-agent ./services/switch-agent \
+	$(addprefix ./services/switch-agent/internal/,fabric security/certificate security/factoryreset security/password)
 
 .PHONY: test-long
 test-long: ## run whole what make test takes samples of, such as a crash in every stage

@@ -74,7 +74,7 @@ type SwitchTiming struct {
 	CycleProbeTimeout time.Duration `koanf:"cycle_probe_timeout" scale:"no"`
 	// Pause between two of these looks.
 	CyclePoll time.Duration `koanf:"cycle_poll"`
-	// How long a switch is watched for the power cycle of an activation whose answer was lost.
+	// How long a switch is watched for the power cycle that an agent which died may have asked for.
 	CycleSettle time.Duration `koanf:"cycle_settle"`
 	// Pause between two reads of the power state after a power cycle through the BMC.
 	BMCCyclePoll time.Duration `koanf:"bmc_cycle_poll"`

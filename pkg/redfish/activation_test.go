@@ -77,6 +77,7 @@ func (b *bmc) changes() []string {
 }
 
 func TestActivationGB200(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -91,6 +92,7 @@ func TestActivationGB200(t *testing.T) {
 }
 
 func TestActivationGB200GetsASecondRound(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -110,6 +112,7 @@ func TestActivationGB200GetsASecondRound(t *testing.T) {
 }
 
 func TestH4ActivationGB300RepeatsOn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -129,6 +132,7 @@ func TestH4ActivationGB300RepeatsOn(t *testing.T) {
 }
 
 func TestH5AuxCycleWhileTheHostIsOnIsRefusedOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -140,6 +144,7 @@ func TestH5AuxCycleWhileTheHostIsOnIsRefusedOnce(t *testing.T) {
 }
 
 func TestLostAnswerToTheAuxCycleIsSettledByLooking(t *testing.T) {
+	t.Parallel()
 	lose := func(t *testing.T, after http.HandlerFunc) (*tray, error) {
 		x := newTray(t)
 		x.power.Store("Off")
@@ -163,6 +168,7 @@ func TestLostAnswerToTheAuxCycleIsSettledByLooking(t *testing.T) {
 }
 
 func TestPreparedStepCanBeInspected(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -187,6 +193,7 @@ func TestPreparedStepCanBeInspected(t *testing.T) {
 // Whoever takes over looks minutes later: the uptime of a BMC that was restarted has
 // grown beyond the former one by then, and the cycle must not be sent again.
 func TestRestartIsSeenHoweverLateAnUptimeIsRead(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -212,6 +219,7 @@ func TestRestartIsSeenHoweverLateAnUptimeIsRead(t *testing.T) {
 }
 
 func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -229,6 +237,7 @@ func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
 }
 
 func TestH7WaitPowerReportsTransitions(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -253,6 +262,7 @@ func controller(t *testing.T, manager ...http.HandlerFunc) *bmc {
 const resettable = `"Actions":{"#Manager.Reset":{"target":"/mreset","ResetType@Redfish.AllowableValues":["GracefulRestart","ForceRestart"]}}`
 
 func TestShelfActivation(t *testing.T) {
+	t.Parallel()
 	plain := ok(`{"Id":"bmc",` + resettable + `}`)
 	for _, c := range []struct {
 		name    string
@@ -297,6 +307,7 @@ func TestShelfActivation(t *testing.T) {
 
 // A controller that tells neither reset time nor uptime keeps its tasks in memory.
 func TestControllerThatForgetsItsTasksHasRestarted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		before, after []string
@@ -337,6 +348,7 @@ func TestControllerThatForgetsItsTasksHasRestarted(t *testing.T) {
 }
 
 func TestShelfActivationAsSteps(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := controller(t, ok(`{"Id":"bmc",`+resettable+`}`))
 		defer b.close()
@@ -401,6 +413,7 @@ func TestF5ManagerResetTakesAnAdvertisedValue(t *testing.T) {
 }
 
 func TestNoManagerToReset(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := controller(t, ok(`{}`))
 		defer b.close()
@@ -410,6 +423,7 @@ func TestNoManagerToReset(t *testing.T) {
 }
 
 func TestWaitsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()

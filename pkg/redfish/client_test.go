@@ -144,6 +144,7 @@ func TestCertificateIsCheckedWhenACAIsGiven(t *testing.T) {
 }
 
 func TestF12SilentDeviceTimesOut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -156,6 +157,7 @@ func TestF12SilentDeviceTimesOut(t *testing.T) {
 }
 
 func TestF12SilentHandshakeTimesOut(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan net.Conn, 4)
 		pool := redfish.NewPool(redfish.PoolOptions{Dial: func(context.Context, string, string) (net.Conn, error) {

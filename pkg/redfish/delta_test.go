@@ -151,6 +151,7 @@ func TestDeltaShelfLookup(t *testing.T) {
 }
 
 func TestDeltaActivationRestartsItsController(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const pmc = "/redfish/v1/Managers/PMC_0"
 		b := newPipeBMC(t)

@@ -49,6 +49,7 @@ func TestF3LinksComeInEveryShape(t *testing.T) {
 
 // F9: a job that the POST has just named answers 404 for a while.
 func TestF9NewTaskMayAnswer404AtFirst(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		missing := reply(404, "")
 		result, took, looks := waitTask(t, redfish.TaskByID("7"), redfish.PollOptions{}, missing, missing, task("Completed", "OK", "100", ""))
@@ -172,6 +173,7 @@ func TestG1NoSessionIsEverOpened(t *testing.T) {
 // G3: credentials that stop being accepted in the middle of a job end it, with
 // the reason and at once. A broken connection is no matter of credentials.
 func TestG3RefusedInTheMiddleOfAJob(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -300,6 +302,7 @@ func TestG9PasswordIsNowhere(t *testing.T) {
 
 // H4: a power-on is accepted and ignored.
 func TestH4IgnoredPowerOnFailsWithTheLastState(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()
@@ -318,6 +321,7 @@ func TestH4IgnoredPowerOnFailsWithTheLastState(t *testing.T) {
 // H5: the AUX cycle is not sent in a loop at a host that is on; the activation
 // takes the host down first and sends it once.
 func TestH5AuxCycleComesAfterTheHostIsOff(t *testing.T) {
+	t.Parallel()
 	for _, nodeType := range []string{gb200, wiwynn, gb300, lenovo, supermicro, vrnvl72} {
 		synctest.Test(t, func(t *testing.T) {
 			x := newTray(t)
@@ -344,6 +348,7 @@ func TestH7TransitionIsUnknownWithItsReason(t *testing.T) {
 
 // H8: a refused reset is the answer, not a reason to wait.
 func TestH8RefusalOfAnActivationStepSurfacesAtOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newTray(t)
 		defer x.close()

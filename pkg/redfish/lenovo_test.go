@@ -53,6 +53,7 @@ func newAMI(t *testing.T) *amiBMC {
 }
 
 func TestPreserveConfiguration(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newAMI(t)
 		defer a.close()
@@ -68,6 +69,7 @@ func TestPreserveConfiguration(t *testing.T) {
 }
 
 func TestPreserveConfigurationIsReadBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newAMI(t)
 		defer a.close()
@@ -87,6 +89,7 @@ func TestPreserveConfigurationIsReadBack(t *testing.T) {
 }
 
 func TestPreserveConfigurationFaults(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newAMI(t)
 		defer a.close()

@@ -51,6 +51,7 @@ func TestPowerUnitPhase(t *testing.T) {
 }
 
 func TestPowerUnitUpdate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -87,6 +88,7 @@ func TestPowerUnitUpdate(t *testing.T) {
 }
 
 func TestValidatePowerUnits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -110,6 +112,7 @@ func TestValidatePowerUnits(t *testing.T) {
 }
 
 func TestPushToAllPowerUnits(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()

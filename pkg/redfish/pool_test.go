@@ -18,6 +18,7 @@ import (
 )
 
 func TestIdleConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()

@@ -67,6 +67,7 @@ func TestTrayPowerOperations(t *testing.T) {
 }
 
 func TestH1PowerOnConflictIsRetried(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()

@@ -75,6 +75,7 @@ func backgroundCopy(status string) string {
 }
 
 func TestBackgroundCopy(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()

@@ -198,6 +198,7 @@ func waitTask(t *testing.T, ref redfish.TaskRef, o redfish.PollOptions, answers 
 }
 
 func TestWaitTask(t *testing.T) {
+	t.Parallel()
 	running := task("Running", "OK", "20", "")
 	done := task("Completed", "OK", "100", "")
 	for _, c := range []struct {
@@ -215,7 +216,7 @@ func TestWaitTask(t *testing.T) {
 		{"unreachable past the tolerance", []http.HandlerFunc{running, cut}, redfish.PollOptions{}, redfish.TaskGone, 5*time.Second + 15*time.Minute},
 		{"503 with Retry-After", []http.HandlerFunc{reply(503, "", "Retry-After", "60"), done}, redfish.PollOptions{}, redfish.TaskFinished, 60 * time.Second},
 		{"broken JSON is tolerated", []http.HandlerFunc{ok("<html/>"), ok("{"), done}, redfish.PollOptions{}, redfish.TaskFinished, 10 * time.Second},
-		{"stuck at 99", []http.HandlerFunc{task("Running", "OK", "99", "")}, redfish.PollOptions{}, redfish.TaskLimitPassed, 90 * time.Minute},
+		{"stuck at 99", []http.HandlerFunc{task("Running", "OK", "99", "")}, redfish.PollOptions{Interval: time.Minute}, redfish.TaskLimitPassed, 90 * time.Minute},
 		{"own limit", []http.HandlerFunc{running}, redfish.PollOptions{Limit: 12 * time.Second}, redfish.TaskLimitPassed, 12 * time.Second},
 		{"killed", []http.HandlerFunc{running, task("Killed", "Critical", "20", "")}, redfish.PollOptions{}, redfish.TaskEndedBadly, 10 * time.Second},
 		{"exception", []http.HandlerFunc{task("Exception", "Critical", "0", "")}, redfish.PollOptions{}, redfish.TaskEndedBadly, 5 * time.Second},
@@ -235,6 +236,7 @@ func TestWaitTask(t *testing.T) {
 }
 
 func TestMonitorIsPolledByStatus_E2(t *testing.T) {
+	t.Parallel()
 	monitor := redfish.TaskRef{Monitor: "/redfish/v1/TaskService/TaskMonitors/x"}
 	accepted := reply(202, "")
 	synctest.Test(t, func(t *testing.T) {
@@ -259,6 +261,7 @@ func TestMonitorIsPolledByStatus_E2(t *testing.T) {
 }
 
 func TestFailedTaskIsReadOnceMore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		result, _, looks := waitTask(t, redfish.TaskByID("7"), redfish.PollOptions{},
 			task("Exception", "Critical", "0", ""),
@@ -270,6 +273,7 @@ func TestFailedTaskIsReadOnceMore(t *testing.T) {
 }
 
 func TestWaitTaskReportsProgress(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var percents []int
 		o := redfish.PollOptions{Progress: func(p int, _ string) { percents = append(percents, p) }}

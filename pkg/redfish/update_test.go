@@ -298,6 +298,7 @@ func TestUploadRefusals(t *testing.T) {
 }
 
 func TestStalledUploadFails(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -318,6 +319,7 @@ func TestStalledUploadFails(t *testing.T) {
 }
 
 func TestSlowUploadPasses_E17(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()
@@ -414,6 +416,7 @@ func TestF7PatchWorksWithEveryKindOfETag(t *testing.T) {
 }
 
 func TestWaitReadyNeedsGoodReadsInARow_E22(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newPipeBMC(t)
 		defer b.close()

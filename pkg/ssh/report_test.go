@@ -311,7 +311,8 @@ func TestI10UploadIsCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := sshtest.StartProxy(t, s.Addr())
-			c := dialOpenSSH(t, s, p.Port(), func(o *ssh.Options) { o.Timing.UploadStall = 500 * time.Millisecond })
+			// Long enough for a busy machine to get to the half, where the stall is due.
+			c := dialOpenSSH(t, s, p.Port(), func(o *ssh.Options) { o.Timing.UploadStall = 1500 * time.Millisecond })
 			path := newPath(t)
 			half := sync.OnceFunc(func() { spoil(p) })
 			var err error

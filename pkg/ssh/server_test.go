@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -29,7 +30,16 @@ import (
 	"github.com/rackbus/rackbus/pkg/ssh/sshtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for slow lines and silent servers, hardly ever for a processor.
+const sideBySide = "3"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds what a test waits for.
 const patience = 20 * time.Second

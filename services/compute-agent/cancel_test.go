@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/redfishagent"
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/sim"
@@ -22,7 +24,9 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		stage string
-		knobs bmc.Knobs
+		// begins is for stages that end of themselves: the job is asked to stop as they begin.
+		begins bool
+		knobs  bmc.Knobs
 		// uploads and aux are what the device got all the same.
 		uploads, aux int
 		installed    bool
@@ -30,27 +34,38 @@ func TestCancel(t *testing.T) {
 		phase        string
 	}{
 		{stage: "check_1", knobs: bmc.Knobs{BackgroundCopy: -1}, text: "before starting the next target group"},
-		{stage: "upload_1", knobs: bmc.Knobs{UploadBytesPerSecond: 8 << 20}, uploads: 1, installed: true,
+		{stage: "upload_1", knobs: bmc.Knobs{UploadBytesPerSecond: 2 << 20}, uploads: 1, installed: true,
 			text: "before starting the next target group"},
-		{stage: "install_1", uploads: 1, installed: true, text: "before starting the next target group"},
-		{stage: "install_2", uploads: 2, installed: true, text: "before activation"},
+		{stage: "install_1", begins: true, uploads: 1, installed: true, text: "before starting the next target group"},
+		{stage: "install_2", begins: true, uploads: 2, installed: true, text: "before activation"},
 		{stage: "activate_aux_cycle", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
 		{stage: "activate_keep_on", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
 		{stage: "verify", uploads: 2, aux: 1, installed: true, text: "before the new versions were verified"},
 	} {
 		t.Run(tt.stage, func(t *testing.T) {
 			b := newBench(t, gb300, func(o *sim.Options) {
-				o.Timing.Task, o.Timing.PowerOn = 400*time.Millisecond, 200*time.Millisecond
+				o.Timing.PowerOn = 200 * time.Millisecond
 			})
 			b.knobs(func(k *bmc.Knobs) { *k = tt.knobs })
+			admitted, points := make(chan job.ID, 1), &failpoint.Points{}
+			if tt.begins {
+				points.Arm(redfishagent.FailInStage+tt.stage, 1, func() error {
+					b.Cancel(<-admitted, job.CancelGraceful)
+					return nil
+				})
+			}
 			b.Start(func(o *agenttest.AgentOptions) {
+				o.Failpoints = points
 				o.Timing.Redfish.BackgroundCopyLimit = agenttest.Patience
 				o.Timing.Redfish.PowerOffSettle = 600 * time.Millisecond
 				o.Timing.VerifyFirstDelay = agenttest.Patience
 			})
 			id := b.Admit(b.node, activated(
 				b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 4<<20)), b.raw("FW_CPLD_0", "cpld_8.bin")))
-			b.AwaitStage(id, tt.stage)
+			admitted <- id
+			if !tt.begins {
+				b.AwaitStage(id, tt.stage)
+			}
 			if tt.stage == "upload_1" {
 				_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
 				require.NoError(t, err)
@@ -60,7 +75,9 @@ func TestCancel(t *testing.T) {
 				_, err := b.rack.WaitRequests(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/" + hostReset, Method: "POST"}, 1)
 				require.NoError(t, err)
 			}
-			b.Cancel(id, job.CancelGraceful)
+			if !tt.begins {
+				b.Cancel(id, job.CancelGraceful)
+			}
 			j := b.Await(id)
 			require.Equal(t, job.StateCancelled, j.State, "%+v", j.Failure)
 			require.Equal(t, job.FailureCancelledByOperator, j.Failure.FailureCode)

@@ -210,7 +210,7 @@ func TestTaskFails(t *testing.T) {
 		}, {
 			name: "stuck", knobs: bmc.Knobs{TaskStuckAt: 42}, sent: 1,
 			agent: func(o *agenttest.AgentOptions) { o.Timing.TaskPoll.Limit = 200 * time.Millisecond },
-			code:  job.FailureTaskTimeout, class: job.CodeOther, phase: "poll", text: "polling firmware task 0 exceeded timeout of 0s",
+			code:  job.FailureTaskTimeout, class: job.CodeOther, phase: "poll", text: "polling firmware task 0 exceeded timeout of ",
 		}, {
 			name:  "gone, old version",
 			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{LoseTask: true, Outcome: bmc.RestartAbandons}}, sent: 1,

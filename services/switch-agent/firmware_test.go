@@ -192,7 +192,10 @@ func TestFirmwareActions(t *testing.T) {
 				o.Knobs.Actions = []nvswitch.ActionRule{tt.rule}
 			})
 			if tt.code != "" {
-				b.timing.InstallLimit, b.timing.RebootLimit = 2*time.Second, 800*time.Millisecond
+				b.timing.RebootLimit = 800 * time.Millisecond
+			}
+			if tt.code == job.FailureTaskTimeout {
+				b.timing.InstallLimit = 2 * time.Second
 			}
 			b.start(nil)
 			j := b.run(activated(b.pldm("bmc", "nvfw_9.fwpkg", "9.9", "BMC")))

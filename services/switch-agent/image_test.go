@@ -306,6 +306,23 @@ func TestImageUpdateExpiredAdmin(t *testing.T) {
 		require.Equal(t, "wait_for_target_steady_state", j.Failure.Phase)
 		require.NotContains(t, j.ResultJSON+j.Failure.Message, planted)
 	})
+	t.Run("another password", func(t *testing.T) {
+		b := newBench(t)
+		b.start(nil)
+		id := b.admitImage(b.imageFile("25.02.4440"))
+		b.until("the reboot", func() bool { return b.sw.Reboots() == 1 })
+		b.sw.SetUser("admin", "a third one", false)
+		j := b.Await(id)
+		require.Equal(t, job.StateFailed, j.State)
+		require.Equal(t, job.FailureHostAuthFailed, j.Failure.FailureCode, "%+v", j.Failure)
+		refused := 0
+		for _, e := range b.sw.Requests(reqlog.Filter{Protocol: reqlog.SSH, Method: "LOGIN"}) {
+			if e.Status != http.StatusOK {
+				refused++
+			}
+		}
+		require.Equal(t, 1+3, refused, "the factory's once, ours three times: switches lock accounts")
+	})
 	t.Run("the agent dies behind it", func(t *testing.T) {
 		b := newBench(t, expires)
 		points := &failpoint.Points{}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 )
 
 // atRestVariable carries the key of the store to nats-server: it is no part of its configuration file.
@@ -65,7 +67,7 @@ func (c *Cluster) addBrokers(n int, plain bool) error {
 	routes := make([]int, n)
 	for i := range servers {
 		name := fmt.Sprintf("nats-%d", i+1)
-		b := brokerConfig{name: name, store: filepath.Join(c.dir, name), tlsDir: c.tlsDir(), plain: plain}
+		b := brokerConfig{name: name, store: filepath.Join(brokertest.StoreDir(c.t), name), tlsDir: c.tlsDir(), plain: plain}
 		for _, port := range []*int{&b.port, &b.clusterPort, &b.monitorPort} {
 			if *port, err = c.ports.draw(c.t.Context()); err != nil {
 				return err

@@ -4,8 +4,8 @@ package cluster
 
 import (
 	"fmt"
-	"path/filepath"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"

@@ -125,6 +125,21 @@ func TestASwitchThatHasNotGoneDownIsNotFinished(t *testing.T) {
 	require.Greater(t, logins, 3, "it took the password before it went down")
 }
 
+// While the switch has its former accounts the factory's password is not tried:
+// switches lock accounts.
+func TestFactoryPasswordIsNotTriedBeforeTheReset(t *testing.T) {
+	t.Parallel()
+	b := bench(t, func(s *securitytest.Setup) { s.Sim.Timing.Shutdown = 300 * time.Millisecond })
+	isReset(t, b, b.Run(reset(b)))
+	refused := 0
+	for _, r := range b.Sim.Requests(reqlog.Filter{Protocol: reqlog.SSH, Method: "LOGIN"}) {
+		if r.Status != 200 {
+			refused++
+		}
+	}
+	require.LessOrEqual(t, refused, 1, "the former password, once, behind the reset")
+}
+
 // A switch that takes the reset and does nothing.
 func TestNeverGoesDown(t *testing.T) {
 	t.Parallel()
