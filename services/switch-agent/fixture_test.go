@@ -118,6 +118,7 @@ func quick() config.SwitchTiming {
 	for _, limit := range []*time.Duration{
 		&t.RevisionLimit, &t.ActionLimit, &t.SteadyThird, &t.HostKeyLimit, &t.InstallLimit, &t.RebootLimit, &t.ImageRebootLimit,
 		&t.FetchLimit, &t.ASICLimit, &t.BMCCycleLimit, &t.UploadWindow, &t.PasswordDialogLimit, &t.PasswordLoginTimeout, &t.PasswordLoginLimit,
+		&t.SDNResetLimit, &t.ControllerLimit, &t.FactoryResetLimit, &t.EvidenceLimit,
 	} {
 		*limit = 15 * time.Second
 	}

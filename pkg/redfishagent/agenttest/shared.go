@@ -120,7 +120,7 @@ func (l *life) Cleanup(f func()) {
 }
 
 func (l *life) TempDir() string {
-	dir, err := os.MkdirTemp("", "rackbus-test-") //nolint:usetesting // no test to belong to
+	dir, err := os.MkdirTemp("", "rackbus-test-")
 	require.NoError(l, err)
 	l.Cleanup(func() { require.NoError(l, os.RemoveAll(dir)) })
 	return dir

@@ -10,6 +10,7 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/channel"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nmxc"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 )
 
 // Controller connects to the fabric controller and greets it, once. Close it.
@@ -28,7 +29,7 @@ func (c *Cluster) Greet(ctx context.Context, l Look, again func(error) bool) (*n
 		if err == nil || interrupted(ctx, err) || !again(err) || n >= l.Times {
 			return ctl, err
 		}
-		if err := sleep(ctx, l.Pause); err != nil {
+		if err := runbook.Sleep(ctx, l.Pause); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +109,7 @@ func (c *Cluster) SetTopology(ctx context.Context, topology string, j journal) (
 }
 
 func (c *Cluster) softReset(ctx context.Context, topology string, j journal) error {
-	if err := sleep(ctx, c.timing.SoftResetPause); err != nil {
+	if err := runbook.Sleep(ctx, c.timing.SoftResetPause); err != nil {
 		return err
 	}
 	if err := c.RestartApp(ctx, nvue.AppController); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackbus/rackbus/services/switch-agent/internal/channel"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 )
 
 // GRPC is whether the service of an app can be used from outside.
@@ -121,7 +122,7 @@ func (c *Cluster) awaitManager(ctx context.Context, app string, on bool) error {
 func (c *Cluster) awaitRunning(ctx context.Context, app string) (served, started bool, err error) {
 	for n := range c.timing.Converge.Times {
 		if n > 0 {
-			if err := sleep(ctx, c.timing.Converge.Pause); err != nil {
+			if err := runbook.Sleep(ctx, c.timing.Converge.Pause); err != nil {
 				return false, started, err
 			}
 		}

@@ -7,25 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/security/mtls"
 )
 
 // encryptionOff is the encryption of a manager that speaks plaintext.
 const encryptionOff = "disabled"
 
-// Commands of NVOS.
-const (
-	cmdApply = "nv config apply --assume-yes"
-	cmdSave  = "nv config save"
-)
-
-func cmdRestoreEncryption(app string) string {
-	return "nv action restore cluster apps " + app + " manager encryption"
-}
-
+// cmdEncrypt is a command of NVOS.
 func cmdEncrypt(app string) string {
 	return "nv action update cluster apps " + app + " manager encryption " + nvue.MTLS
 }
@@ -57,7 +50,7 @@ func (c *Cluster) Bind(ctx context.Context, app, certificate, ca string) error {
 		if _, err := c.api().RunAction(ctx, b.set); err != nil {
 			return err
 		}
-		if err := sleep(ctx, c.timing.CertificateSettle); err != nil {
+		if err := runbook.Sleep(ctx, c.timing.CertificateSettle); err != nil {
 			return err
 		}
 	}
@@ -81,7 +74,11 @@ func (c *Cluster) encrypt(ctx context.Context, app string) error {
 	if err == nil || interrupted(ctx, err) || !overwhelmed(err) {
 		return err
 	}
-	if serr := c.run(ctx, cmdEncrypt(app)); serr != nil {
+	serr := c.shell(func(shell mtls.Shell) error {
+		_, err := shell.Exec(ctx, ssh.Command{Line: cmdEncrypt(app)})
+		return err
+	})
+	if serr != nil {
 		return fmt.Errorf("%w; and over ssh: %w", err, serr)
 	}
 	return nil
@@ -128,6 +125,10 @@ func (c *Cluster) VerifyBinding(ctx context.Context, app, certificate, ca string
 
 // Unbind lets an app serve plaintext again. One that does is left alone.
 func (c *Cluster) Unbind(ctx context.Context, app string) (changed bool, err error) {
+	service := security.ServiceOf(app)
+	if service == "" {
+		return false, fmt.Errorf("%w: %s has no mutual TLS", ErrInvalid, app)
+	}
 	now, err := c.api().App(ctx, app)
 	if err != nil || now.ManagerEncryption == encryptionOff {
 		return false, err
@@ -142,7 +143,10 @@ func (c *Cluster) Unbind(ctx context.Context, app string) (changed bool, err err
 		}
 	}
 	return true, c.edit(ctx, func() (nvue.Outcome, error) {
-		return nvue.Outcome{Changed: true}, c.run(ctx, cmdRestoreEncryption(app), cmdApply, cmdSave)
+		return nvue.Outcome{Changed: true}, c.shell(func(shell mtls.Shell) error {
+			_, err := mtls.Unset(ctx, shell, []security.Service{service}, c.timing.CommandGap)
+			return err
+		})
 	})
 }
 
@@ -150,27 +154,12 @@ func (c *Cluster) Unbind(ctx context.Context, app string) (changed bool, err err
 // those of the factory then.
 const notEnabled = "cluster is not enabled"
 
-// run executes command lines in their order, in one login.
-func (c *Cluster) run(ctx context.Context, lines ...string) error {
+// shell runs something in one login.
+func (c *Cluster) shell(run func(mtls.Shell) error) error {
 	shell, err := c.sw.Shell()
 	if err != nil {
 		return err
 	}
 	defer shell.Close()
-	for n, line := range lines {
-		if n > 0 {
-			if err := sleep(ctx, c.timing.CommandGap); err != nil {
-				return err
-			}
-		}
-		_, err := shell.Exec(ctx, ssh.Command{Line: line})
-		var exit *ssh.ExitError
-		if errors.As(err, &exit) && strings.HasPrefix(line, "nv action restore ") && strings.Contains(exit.Output, notEnabled) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return run(shell)
 }

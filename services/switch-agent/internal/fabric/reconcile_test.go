@@ -144,6 +144,15 @@ func TestReconcileTurnsEncryptionOff(t *testing.T) {
 	require.Equal(t, encryptionOff, l.switches[0].App(nvue.AppController).Encryption)
 	require.Equal(t, []string{"EXEC nv action restore cluster apps nmx-controller manager encryption",
 		"EXEC nv config apply --assume-yes", "EXEC nv config save", "CALL /nmx_c.NMX_Controller/SetStaticConfig"}, l.writes("sw-1", 0))
+
+	// The action has left nothing to apply, which NVOS calls a failure.
+	l = newLab(t, 1).protect("nmxc")
+	l.store, l.secure = newLab(t, 0).store, false
+	l.enable(0)
+	l.switches[0].SetKnobs(nvswitch.Knobs{Commands: []nvswitch.CommandRule{
+		{Match: "config apply", Answer: true, Exit: 1, Stderr: "config apply executed with no config diff"},
+	}})
+	l.fabric().completed()
 }
 
 func TestReconcileWithoutTrayIndex(t *testing.T) {

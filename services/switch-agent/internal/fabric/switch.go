@@ -5,7 +5,6 @@ package fabric
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -13,6 +12,7 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nmxc"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 )
 
 // Switch is one opened switch.
@@ -54,7 +54,7 @@ func (l Look) until(ctx context.Context, probe func(context.Context) (done bool,
 	var last error
 	for n := range l.Times {
 		if n > 0 {
-			if err := sleep(ctx, l.Pause); err != nil {
+			if err := runbook.Sleep(ctx, l.Pause); err != nil {
 				return false, err
 			}
 		}
@@ -68,16 +68,4 @@ func (l Look) until(ctx context.Context, probe func(context.Context) (done bool,
 		last = err
 	}
 	return false, last
-}
-
-// sleep waits for d, and ends early with the reason when ctx does.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

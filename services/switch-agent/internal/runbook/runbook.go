@@ -6,6 +6,7 @@ package runbook
 
 import (
 	"context"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 )
@@ -27,4 +28,17 @@ func Run(ctx context.Context, t *agent.Task, stages []agent.Stage) error {
 		}
 	}
 	return t.RunStages(ctx, stages)
+}
+
+// Sleep pauses where no task can be asked; the error is the reason for which ctx has
+// ended.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -33,6 +33,17 @@ func (s Service) App() string {
 	}
 }
 
+// ServiceOf is the service that an app of the cluster stands behind, empty for other
+// apps.
+func ServiceOf(app string) Service {
+	for _, s := range []Service{ServiceTelemetry, ServiceManager} {
+		if s.App() == app {
+			return s
+		}
+	}
+	return ""
+}
+
 // InstalledName is how a certificate names the service among those that use it;
 // empty when it does not.
 func (s Service) InstalledName() string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/ssh"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/source"
 )
 
@@ -84,7 +85,7 @@ func (u *Uploader) Send(ctx context.Context, sw *device.Switch, f File, limits L
 			return Result{Uploaded: done, Duration: time.Since(start)}, err
 		}
 		sw.Log.Info("upload to be tried again", "op", "upload", "attempt", attempt, "err", err)
-		if err := sleep(ctx, limits.Pause); err != nil {
+		if err := runbook.Sleep(ctx, limits.Pause); err != nil {
 			return Result{}, err
 		}
 	}
@@ -140,15 +141,4 @@ func Remove(ctx context.Context, sw *device.Switch, name string) error {
 // connection that broke. Refused commands, files and credentials do not.
 func again(err error) bool {
 	return ssh.IsKind(err, ssh.KindUnreachable, ssh.KindTimeout, ssh.KindClosed, ssh.KindRefused) && !errors.Is(err, ssh.ErrNotHeld)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

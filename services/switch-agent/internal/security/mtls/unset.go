@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/ssh"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/runbook"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/security"
 )
 
@@ -119,7 +120,7 @@ func (u *unset) gnmi(ctx context.Context) (absent bool, err error) {
 // a failed line wrote.
 func (u *unset) run(ctx context.Context, line string) (said string, err error) {
 	if len(u.lines) > 0 {
-		if err := sleep(ctx, u.pause); err != nil {
+		if err := runbook.Sleep(ctx, u.pause); err != nil {
 			return "", err
 		}
 	}
@@ -145,15 +146,4 @@ func contains(text string, parts ...string) bool {
 		}
 	}
 	return false
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
