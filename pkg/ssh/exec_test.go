@@ -248,9 +248,19 @@ func TestGuard(t *testing.T) {
 	t.Run("its end cuts a command", func(t *testing.T) {
 		c, h, _ := open(t)
 		require.NoError(t, c.Connect(t.Context()))
-		time.AfterFunc(100*time.Millisecond, h.end)
+		begun := newPath(t)
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			for tick := time.NewTicker(5 * time.Millisecond); t.Context().Err() == nil; <-tick.C {
+				if _, err := os.Stat(begun); err == nil {
+					break
+				}
+			}
+			h.end()
+		})
 		var err error
-		within(t, 3*time.Second, func() { _, err = c.Exec(t.Context(), ssh.Command{Line: "sleep 30"}) })
+		within(t, patience, func() { _, err = c.Exec(t.Context(), ssh.Command{Line: "touch " + ssh.Quote(begun) + "; sleep 30"}) })
+		ended.Wait()
 		require.ErrorIs(t, err, ssh.ErrNotHeld)
 		require.ErrorIs(t, err, errHoldLost)
 		require.True(t, errorsAs(err).OutcomeUnknown())
