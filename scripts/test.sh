@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Runs the tests of all workspace modules, and repeats what failed at the end, where a reader looks
-# first. Arguments go to go test.
+# Runs the tests of every workspace module, one module after the other, and repeats what failed at
+# the end, where a reader looks first. Arguments go to go test.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-packages=()
+failed=()
 for module in $(go list -m -f '{{.Dir}}'); do
+  name=${module#"$PWD"/}
   # go test calls a module without packages a failure. A broken one must still get as far as go test.
-  [ -n "$(find "$module" -name '*.go' -print -quit)" ] && packages+=("$module/...")
+  [ -n "$(find "$module" -name '*.go' -print -quit)" ] || continue
+  echo "== $name"
+  go test "$@" "$module/..." 2>&1 | tee -a "$log" | grep --line-buffered -v -F '[no test files]'
+  [ "${PIPESTATUS[0]}" -eq 0 ] || failed+=("$name")
 done
 
-# One more package at a time than there are processors: many tests wait for a timer or a process.
-go test -p $(($(nproc) + 1)) "$@" "${packages[@]}" 2>&1 | tee "$log" | grep -v -F '[no test files]'
-if [ "${PIPESTATUS[0]}" -eq 0 ]; then
+if [ ${#failed[@]} -eq 0 ]; then
   echo "== all tests passed"
   exit 0
 fi
-echo "== FAILED"
+echo "== FAILED in: ${failed[*]}"
 grep -E '^[[:space:]]*--- FAIL|^FAIL[[:space:]]|^panic: |^WARNING: DATA RACE' "$log"
 exit 1

@@ -8,8 +8,10 @@ package brokertest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,16 +81,30 @@ func StartCluster(t testing.TB) []*broker.Broker {
 	return brokers
 }
 
+// The ports of FreePorts: below those that systems give to whoever asks for any, so
+// that no other test is given one of them before its server listens.
+const (
+	lowestPort = 20_000
+	portCount  = 12_000
+)
+
 // FreePorts finds n ports of 127.0.0.1 that nobody listens on.
 func FreePorts(t testing.TB, n int) []int {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
+	ports := make([]int, 0, n)
+	for range 100 * n {
+		if len(ports) == n {
+			break
+		}
+		port := lowestPort + rand.IntN(portCount)
 		var lc net.ListenConfig
-		l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		l, err := lc.Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
 		defer func() { _ = l.Close() }() // all at the end, so that no port is found twice
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
 	}
+	require.Len(t, ports, n, "free ports")
 	return ports
 }
