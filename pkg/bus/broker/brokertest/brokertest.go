@@ -96,7 +96,7 @@ func FreePorts(t testing.TB, n int) []int {
 		if len(ports) == n {
 			break
 		}
-		port := lowestPort + rand.IntN(portCount)
+		port := lowestPort + rand.IntN(portCount) //nolint:gosec // a port is no secret
 		var lc net.ListenConfig
 		l, err := lc.Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
