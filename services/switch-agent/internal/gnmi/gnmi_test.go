@@ -57,7 +57,7 @@ func TestCapabilities(t *testing.T) {
 	sw.SetConfig("/system/gnmi-server", map[string]any{"state": "enabled"})
 	require.NoError(t, gnmi.Capabilities(t.Context(), options))
 
-	t.Run("wrong password", func(t *testing.T) {
+	t.Run("J13 wrong password", func(t *testing.T) {
 		o := options
 		o.Password = secret.New("pl4nted-other")
 		err := gnmi.Capabilities(t.Context(), o)
@@ -91,6 +91,11 @@ func TestCapabilities(t *testing.T) {
 		require.ErrorAs(t, gnmi.Capabilities(t.Context(), options), &e)
 		require.Equal(t, codes.Unavailable, e.Code)
 	})
+	t.Run("J12 after a restart", func(t *testing.T) {
+		sw.Reboot()
+		require.Eventually(t, func() bool { return sw.Reboots() == 1 && gnmi.Capabilities(t.Context(), options) == nil },
+			30*time.Second, 10*time.Millisecond, "every call connects anew")
+	})
 	t.Run("no certificate", func(t *testing.T) {
 		o := options
 		o.Material = nil
@@ -106,8 +111,8 @@ func (mute) Capabilities(ctx context.Context, _ *pb.CapabilityRequest) (*pb.Capa
 	return nil, ctx.Err()
 }
 
-// TestCallHasALimit: a connection that came up is no promise of an answer.
-func TestCallHasALimit(t *testing.T) {
+// TestJ10MuteInterfaceIsNotHealthy: a connection that came up is no promise of an answer.
+func TestJ10MuteInterfaceIsNotHealthy(t *testing.T) {
 	ca, err := certs.NewCA()
 	require.NoError(t, err)
 	cert, key, err := ca.Issue(certs.Leaf{Role: "both", Hosts: []string{"127.0.0.1"}})
