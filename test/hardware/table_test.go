@@ -70,7 +70,7 @@ func rows(t node.Type) []row {
 		row{"update", updateOutcome(t), []cited{inAgent(all), {whole, "TestMixedRack/apply_stored"}, {whole, "TestMixedRack/apply"}}},
 		row{"activation", activationOutcome(t), []cited{inAgent(all), {client, "TestActivationOfEveryType"}}},
 		row{"verification", "installed versions are those of the packages", []cited{inAgent(all), {whole, "TestMixedRack/compare_between"}}},
-		row{"takeover after a crash", "in each stage: no second upload, right end", crashTests(t)},
+		row{"takeover after a crash", "in each stage (make test-long; a sample in make test): no second upload, right end", crashTests(t)},
 	)
 	if agent == trays {
 		out = append(out, inBand(t))
