@@ -47,6 +47,7 @@ type JobCommand struct {
 	//	*JobCommand_SwitchCertificate
 	//	*JobCommand_SwitchMtlsDisable
 	//	*JobCommand_SwitchPasswordUpdate
+	//	*JobCommand_NodeDiagnosis
 	Operation isJobCommand_Operation `protobuf_oneof:"operation"`
 	// Secrets of this request, sealed.
 	Secrets       *Sealed `protobuf:"bytes,32,opt,name=secrets,proto3" json:"secrets,omitempty"`
@@ -246,6 +247,15 @@ func (x *JobCommand) GetSwitchPasswordUpdate() *SwitchPasswordUpdate {
 	return nil
 }
 
+func (x *JobCommand) GetNodeDiagnosis() *NodeDiagnosis {
+	if x != nil {
+		if x, ok := x.Operation.(*JobCommand_NodeDiagnosis); ok {
+			return x.NodeDiagnosis
+		}
+	}
+	return nil
+}
+
 func (x *JobCommand) GetSecrets() *Sealed {
 	if x != nil {
 		return x.Secrets
@@ -301,6 +311,10 @@ type JobCommand_SwitchPasswordUpdate struct {
 	SwitchPasswordUpdate *SwitchPasswordUpdate `protobuf:"bytes,26,opt,name=switch_password_update,json=switchPasswordUpdate,proto3,oneof"`
 }
 
+type JobCommand_NodeDiagnosis struct {
+	NodeDiagnosis *NodeDiagnosis `protobuf:"bytes,27,opt,name=node_diagnosis,json=nodeDiagnosis,proto3,oneof"`
+}
+
 func (*JobCommand_FirmwareUpdate) isJobCommand_Operation() {}
 
 func (*JobCommand_ColdReboot) isJobCommand_Operation() {}
@@ -322,6 +336,8 @@ func (*JobCommand_SwitchCertificate) isJobCommand_Operation() {}
 func (*JobCommand_SwitchMtlsDisable) isJobCommand_Operation() {}
 
 func (*JobCommand_SwitchPasswordUpdate) isJobCommand_Operation() {}
+
+func (*JobCommand_NodeDiagnosis) isJobCommand_Operation() {}
 
 // FirmwareUpdate is one or several packages for one node, in order.
 type FirmwareUpdate struct {
@@ -816,12 +832,75 @@ func (x *SystemValidation) GetConfigOverride() string {
 	return ""
 }
 
+// NodeDiagnosis collects what an engineer asks for after a failure.
+type NodeDiagnosis struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The failed job, and its history; both may be empty.
+	AboutJobId string             `protobuf:"bytes,1,opt,name=about_job_id,json=aboutJobId,proto3" json:"about_job_id,omitempty"`
+	History    []*JobHistoryEntry `protobuf:"bytes,2,rep,name=history,proto3" json:"history,omitempty"`
+	// Entries of the history that were left out for size, the oldest ones.
+	HistoryOmitted uint32 `protobuf:"varint,3,opt,name=history_omitted,json=historyOmitted,proto3" json:"history_omitted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *NodeDiagnosis) Reset() {
+	*x = NodeDiagnosis{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDiagnosis) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDiagnosis) ProtoMessage() {}
+
+func (x *NodeDiagnosis) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDiagnosis.ProtoReflect.Descriptor instead.
+func (*NodeDiagnosis) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *NodeDiagnosis) GetAboutJobId() string {
+	if x != nil {
+		return x.AboutJobId
+	}
+	return ""
+}
+
+func (x *NodeDiagnosis) GetHistory() []*JobHistoryEntry {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *NodeDiagnosis) GetHistoryOmitted() uint32 {
+	if x != nil {
+		return x.HistoryOmitted
+	}
+	return 0
+}
+
 var File_rackbus_v1_command_proto protoreflect.FileDescriptor
 
 const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"\x18rackbus/v1/command.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\x8e\t\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\xd2\t\n" +
 	"\n" +
 	"JobCommand\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
@@ -844,7 +923,8 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x14switch_factory_reset\x18\x17 \x01(\v2\x1e.rackbus.v1.SwitchFactoryResetH\x00R\x12switchFactoryReset\x12N\n" +
 	"\x12switch_certificate\x18\x18 \x01(\v2\x1d.rackbus.v1.SwitchCertificateH\x00R\x11switchCertificate\x12O\n" +
 	"\x13switch_mtls_disable\x18\x19 \x01(\v2\x1d.rackbus.v1.SwitchMtlsDisableH\x00R\x11switchMtlsDisable\x12X\n" +
-	"\x16switch_password_update\x18\x1a \x01(\v2 .rackbus.v1.SwitchPasswordUpdateH\x00R\x14switchPasswordUpdate\x12,\n" +
+	"\x16switch_password_update\x18\x1a \x01(\v2 .rackbus.v1.SwitchPasswordUpdateH\x00R\x14switchPasswordUpdate\x12B\n" +
+	"\x0enode_diagnosis\x18\x1b \x01(\v2\x19.rackbus.v1.NodeDiagnosisH\x00R\rnodeDiagnosis\x12,\n" +
 	"\asecrets\x18  \x01(\v2\x12.rackbus.v1.SealedR\asecretsB\v\n" +
 	"\toperation\"\x94\x01\n" +
 	"\x0eFirmwareUpdate\x12:\n" +
@@ -887,7 +967,12 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x11compute_boot_wait\x18\b \x01(\rR\x0fcomputeBootWait\x12#\n" +
 	"\rpoll_interval\x18\t \x01(\rR\fpollInterval\";\n" +
 	"\x10SystemValidation\x12'\n" +
-	"\x0fconfig_override\x18\x01 \x01(\tR\x0econfigOverrideB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x0fconfig_override\x18\x01 \x01(\tR\x0econfigOverride\"\x91\x01\n" +
+	"\rNodeDiagnosis\x12 \n" +
+	"\fabout_job_id\x18\x01 \x01(\tR\n" +
+	"aboutJobId\x125\n" +
+	"\ahistory\x18\x02 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\ahistory\x12'\n" +
+	"\x0fhistory_omitted\x18\x03 \x01(\rR\x0ehistoryOmittedB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_command_proto_rawDescOnce sync.Once
@@ -901,7 +986,7 @@ func file_rackbus_v1_command_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_command_proto_rawDescData
 }
 
-var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_rackbus_v1_command_proto_goTypes = []any{
 	(*JobCommand)(nil),            // 0: rackbus.v1.JobCommand
 	(*FirmwareUpdate)(nil),        // 1: rackbus.v1.FirmwareUpdate
@@ -911,44 +996,48 @@ var file_rackbus_v1_command_proto_goTypes = []any{
 	(*ColdReboot)(nil),            // 5: rackbus.v1.ColdReboot
 	(*ColdRebootTiming)(nil),      // 6: rackbus.v1.ColdRebootTiming
 	(*SystemValidation)(nil),      // 7: rackbus.v1.SystemValidation
-	nil,                           // 8: rackbus.v1.DownloadSecrets.LocationsEntry
-	(*NodeTarget)(nil),            // 9: rackbus.v1.NodeTarget
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*FabricReconcile)(nil),       // 11: rackbus.v1.FabricReconcile
-	(*SdnReset)(nil),              // 12: rackbus.v1.SdnReset
-	(*SwitchImageUpdate)(nil),     // 13: rackbus.v1.SwitchImageUpdate
-	(*SwitchFactoryReset)(nil),    // 14: rackbus.v1.SwitchFactoryReset
-	(*SwitchCertificate)(nil),     // 15: rackbus.v1.SwitchCertificate
-	(*SwitchMtlsDisable)(nil),     // 16: rackbus.v1.SwitchMtlsDisable
-	(*SwitchPasswordUpdate)(nil),  // 17: rackbus.v1.SwitchPasswordUpdate
-	(*Sealed)(nil),                // 18: rackbus.v1.Sealed
-	(*ArtifactRef)(nil),           // 19: rackbus.v1.ArtifactRef
+	(*NodeDiagnosis)(nil),         // 8: rackbus.v1.NodeDiagnosis
+	nil,                           // 9: rackbus.v1.DownloadSecrets.LocationsEntry
+	(*NodeTarget)(nil),            // 10: rackbus.v1.NodeTarget
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*FabricReconcile)(nil),       // 12: rackbus.v1.FabricReconcile
+	(*SdnReset)(nil),              // 13: rackbus.v1.SdnReset
+	(*SwitchImageUpdate)(nil),     // 14: rackbus.v1.SwitchImageUpdate
+	(*SwitchFactoryReset)(nil),    // 15: rackbus.v1.SwitchFactoryReset
+	(*SwitchCertificate)(nil),     // 16: rackbus.v1.SwitchCertificate
+	(*SwitchMtlsDisable)(nil),     // 17: rackbus.v1.SwitchMtlsDisable
+	(*SwitchPasswordUpdate)(nil),  // 18: rackbus.v1.SwitchPasswordUpdate
+	(*Sealed)(nil),                // 19: rackbus.v1.Sealed
+	(*ArtifactRef)(nil),           // 20: rackbus.v1.ArtifactRef
+	(*JobHistoryEntry)(nil),       // 21: rackbus.v1.JobHistoryEntry
 }
 var file_rackbus_v1_command_proto_depIdxs = []int32{
-	9,  // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
-	10, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
+	10, // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
+	11, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
 	5,  // 3: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
 	3,  // 4: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
 	7,  // 5: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
-	11, // 6: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
-	12, // 7: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
-	13, // 8: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
-	14, // 9: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
-	15, // 10: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
-	16, // 11: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
-	17, // 12: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
-	18, // 13: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
-	2,  // 14: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
-	19, // 15: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
-	8,  // 16: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
-	9,  // 17: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
-	6,  // 18: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	12, // 6: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
+	13, // 7: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
+	14, // 8: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
+	15, // 9: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
+	16, // 10: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
+	17, // 11: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
+	18, // 12: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
+	8,  // 13: rackbus.v1.JobCommand.node_diagnosis:type_name -> rackbus.v1.NodeDiagnosis
+	19, // 14: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
+	2,  // 15: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
+	20, // 16: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
+	9,  // 17: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
+	10, // 18: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	6,  // 19: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
+	21, // 20: rackbus.v1.NodeDiagnosis.history:type_name -> rackbus.v1.JobHistoryEntry
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }
@@ -956,6 +1045,7 @@ func file_rackbus_v1_command_proto_init() {
 	if File_rackbus_v1_command_proto != nil {
 		return
 	}
+	file_rackbus_v1_job_proto_init()
 	file_rackbus_v1_switch_proto_init()
 	file_rackbus_v1_target_proto_init()
 	file_rackbus_v1_command_proto_msgTypes[0].OneofWrappers = []any{
@@ -970,6 +1060,7 @@ func file_rackbus_v1_command_proto_init() {
 		(*JobCommand_SwitchCertificate)(nil),
 		(*JobCommand_SwitchMtlsDisable)(nil),
 		(*JobCommand_SwitchPasswordUpdate)(nil),
+		(*JobCommand_NodeDiagnosis)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -977,7 +1068,7 @@ func file_rackbus_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_command_proto_rawDesc), len(file_rackbus_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

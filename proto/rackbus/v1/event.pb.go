@@ -125,9 +125,11 @@ type JobEvent struct {
 	Total  uint32     `protobuf:"varint,22,opt,name=total,proto3" json:"total,omitempty"`
 	Cancel *JobCancel `protobuf:"bytes,23,opt,name=cancel,proto3" json:"cancel,omitempty"`
 	// Stream sequence of the command, so that it can be erased afterwards.
-	CommandSeq    uint64 `protobuf:"varint,24,opt,name=command_seq,json=commandSeq,proto3" json:"command_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CommandSeq uint64 `protobuf:"varint,24,opt,name=command_seq,json=commandSeq,proto3" json:"command_seq,omitempty"`
+	// With FINISHED of a node_diagnostics job.
+	NodeDiagnostics *NodeDiagnostics `protobuf:"bytes,25,opt,name=node_diagnostics,json=nodeDiagnostics,proto3" json:"node_diagnostics,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobEvent) Reset() {
@@ -326,6 +328,13 @@ func (x *JobEvent) GetCommandSeq() uint64 {
 		return x.CommandSeq
 	}
 	return 0
+}
+
+func (x *JobEvent) GetNodeDiagnostics() *NodeDiagnostics {
+	if x != nil {
+		return x.NodeDiagnostics
+	}
+	return nil
 }
 
 // JobTransition is one change of a job's state as the public event stream tells it.
@@ -528,7 +537,7 @@ var File_rackbus_v1_event_proto protoreflect.FileDescriptor
 const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16rackbus/v1/event.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xa1\x06\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xe9\x06\n" +
 	"\bJobEvent\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.rackbus.v1.JobEventKindR\x04kind\x12\x15\n" +
@@ -557,7 +566,8 @@ const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\x05total\x18\x16 \x01(\rR\x05total\x12-\n" +
 	"\x06cancel\x18\x17 \x01(\v2\x15.rackbus.v1.JobCancelR\x06cancel\x12\x1f\n" +
 	"\vcommand_seq\x18\x18 \x01(\x04R\n" +
-	"commandSeq\"\x9c\x03\n" +
+	"commandSeq\x12F\n" +
+	"\x10node_diagnostics\x18\x19 \x01(\v2\x1b.rackbus.v1.NodeDiagnosticsR\x0fnodeDiagnostics\"\x9c\x03\n" +
 	"\rJobTransition\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\"\n" +
 	"\rparent_job_id\x18\x02 \x01(\tR\vparentJobId\x12\x17\n" +
@@ -610,6 +620,7 @@ var file_rackbus_v1_event_proto_goTypes = []any{
 	(*JobFailure)(nil),            // 6: rackbus.v1.JobFailure
 	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 	(*JobCancel)(nil),             // 8: rackbus.v1.JobCancel
+	(*NodeDiagnostics)(nil),       // 9: rackbus.v1.NodeDiagnostics
 }
 var file_rackbus_v1_event_proto_depIdxs = []int32{
 	0,  // 0: rackbus.v1.JobEvent.kind:type_name -> rackbus.v1.JobEventKind
@@ -620,16 +631,17 @@ var file_rackbus_v1_event_proto_depIdxs = []int32{
 	7,  // 5: rackbus.v1.JobEvent.started_at:type_name -> google.protobuf.Timestamp
 	7,  // 6: rackbus.v1.JobEvent.deadline:type_name -> google.protobuf.Timestamp
 	8,  // 7: rackbus.v1.JobEvent.cancel:type_name -> rackbus.v1.JobCancel
-	4,  // 8: rackbus.v1.JobTransition.from:type_name -> rackbus.v1.JobState
-	4,  // 9: rackbus.v1.JobTransition.to:type_name -> rackbus.v1.JobState
-	6,  // 10: rackbus.v1.JobTransition.failure:type_name -> rackbus.v1.JobFailure
-	7,  // 11: rackbus.v1.JobTransition.at:type_name -> google.protobuf.Timestamp
-	2,  // 12: rackbus.v1.JobOutbox.transitions:type_name -> rackbus.v1.JobTransition
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	9,  // 8: rackbus.v1.JobEvent.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	4,  // 9: rackbus.v1.JobTransition.from:type_name -> rackbus.v1.JobState
+	4,  // 10: rackbus.v1.JobTransition.to:type_name -> rackbus.v1.JobState
+	6,  // 11: rackbus.v1.JobTransition.failure:type_name -> rackbus.v1.JobFailure
+	7,  // 12: rackbus.v1.JobTransition.at:type_name -> google.protobuf.Timestamp
+	2,  // 13: rackbus.v1.JobOutbox.transitions:type_name -> rackbus.v1.JobTransition
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_event_proto_init() }

@@ -11,6 +11,7 @@ package rackbusv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -355,6 +356,177 @@ func (x StageStatus) Number() protoreflect.EnumNumber {
 // Deprecated: Use StageStatus.Descriptor instead.
 func (StageStatus) EnumDescriptor() ([]byte, []int) {
 	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+// CollectorStatus is what became of one collector.
+type CollectorStatus int32
+
+const (
+	CollectorStatus_COLLECTOR_STATUS_UNSPECIFIED CollectorStatus = 0
+	CollectorStatus_COLLECTOR_STATUS_COLLECTED   CollectorStatus = 1
+	// The node does not have what it collects.
+	CollectorStatus_COLLECTOR_STATUS_SKIPPED CollectorStatus = 2
+	CollectorStatus_COLLECTOR_STATUS_FAILED  CollectorStatus = 3
+)
+
+// Enum value maps for CollectorStatus.
+var (
+	CollectorStatus_name = map[int32]string{
+		0: "COLLECTOR_STATUS_UNSPECIFIED",
+		1: "COLLECTOR_STATUS_COLLECTED",
+		2: "COLLECTOR_STATUS_SKIPPED",
+		3: "COLLECTOR_STATUS_FAILED",
+	}
+	CollectorStatus_value = map[string]int32{
+		"COLLECTOR_STATUS_UNSPECIFIED": 0,
+		"COLLECTOR_STATUS_COLLECTED":   1,
+		"COLLECTOR_STATUS_SKIPPED":     2,
+		"COLLECTOR_STATUS_FAILED":      3,
+	}
+)
+
+func (x CollectorStatus) Enum() *CollectorStatus {
+	p := new(CollectorStatus)
+	*p = x
+	return p
+}
+
+func (x CollectorStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CollectorStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_job_proto_enumTypes[5].Descriptor()
+}
+
+func (CollectorStatus) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_job_proto_enumTypes[5]
+}
+
+func (x CollectorStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CollectorStatus.Descriptor instead.
+func (CollectorStatus) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+// RolloutSpread limits how many nodes of one place work at the same time.
+type RolloutSpread int32
+
+const (
+	// No limit but the size of the wave.
+	RolloutSpread_ROLLOUT_SPREAD_UNSPECIFIED RolloutSpread = 0
+	// At most one node of a rack in a wave.
+	RolloutSpread_ROLLOUT_SPREAD_ONE_PER_RACK RolloutSpread = 1
+	// At most one node of a switch domain in a wave.
+	RolloutSpread_ROLLOUT_SPREAD_ONE_PER_DOMAIN RolloutSpread = 2
+)
+
+// Enum value maps for RolloutSpread.
+var (
+	RolloutSpread_name = map[int32]string{
+		0: "ROLLOUT_SPREAD_UNSPECIFIED",
+		1: "ROLLOUT_SPREAD_ONE_PER_RACK",
+		2: "ROLLOUT_SPREAD_ONE_PER_DOMAIN",
+	}
+	RolloutSpread_value = map[string]int32{
+		"ROLLOUT_SPREAD_UNSPECIFIED":    0,
+		"ROLLOUT_SPREAD_ONE_PER_RACK":   1,
+		"ROLLOUT_SPREAD_ONE_PER_DOMAIN": 2,
+	}
+)
+
+func (x RolloutSpread) Enum() *RolloutSpread {
+	p := new(RolloutSpread)
+	*p = x
+	return p
+}
+
+func (x RolloutSpread) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RolloutSpread) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_job_proto_enumTypes[6].Descriptor()
+}
+
+func (RolloutSpread) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_job_proto_enumTypes[6]
+}
+
+func (x RolloutSpread) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RolloutSpread.Descriptor instead.
+func (RolloutSpread) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+// RolloutState is where a rollout stands.
+type RolloutState int32
+
+const (
+	RolloutState_ROLLOUT_STATE_UNSPECIFIED RolloutState = 0
+	// A wave is under way.
+	RolloutState_ROLLOUT_STATE_RUNNING RolloutState = 1
+	// The next wave follows after the pause.
+	RolloutState_ROLLOUT_STATE_PAUSING RolloutState = 2
+	// The next wave follows when somebody asks for it.
+	RolloutState_ROLLOUT_STATE_HELD RolloutState = 3
+	// Too many failures, or aborted; no further child starts.
+	RolloutState_ROLLOUT_STATE_STOPPED RolloutState = 4
+	// Every child has been started.
+	RolloutState_ROLLOUT_STATE_RELEASED RolloutState = 5
+)
+
+// Enum value maps for RolloutState.
+var (
+	RolloutState_name = map[int32]string{
+		0: "ROLLOUT_STATE_UNSPECIFIED",
+		1: "ROLLOUT_STATE_RUNNING",
+		2: "ROLLOUT_STATE_PAUSING",
+		3: "ROLLOUT_STATE_HELD",
+		4: "ROLLOUT_STATE_STOPPED",
+		5: "ROLLOUT_STATE_RELEASED",
+	}
+	RolloutState_value = map[string]int32{
+		"ROLLOUT_STATE_UNSPECIFIED": 0,
+		"ROLLOUT_STATE_RUNNING":     1,
+		"ROLLOUT_STATE_PAUSING":     2,
+		"ROLLOUT_STATE_HELD":        3,
+		"ROLLOUT_STATE_STOPPED":     4,
+		"ROLLOUT_STATE_RELEASED":    5,
+	}
+)
+
+func (x RolloutState) Enum() *RolloutState {
+	p := new(RolloutState)
+	*p = x
+	return p
+}
+
+func (x RolloutState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_job_proto_enumTypes[7].Descriptor()
+}
+
+func (RolloutState) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_job_proto_enumTypes[7]
+}
+
+func (x RolloutState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RolloutState.Descriptor instead.
+func (RolloutState) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // JobFailure says why a job did not complete.
@@ -878,7 +1050,13 @@ type JobRecord struct {
 	// Coordinators: the nodes of its rack that are locked for it until it ends.
 	ReservedNodeIds []string `protobuf:"bytes,35,rep,name=reserved_node_ids,json=reservedNodeIds,proto3" json:"reserved_node_ids,omitempty"`
 	// Coordinators: whether it has the power guard of its rack until it ends.
-	RackPower     bool `protobuf:"varint,36,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
+	RackPower bool `protobuf:"varint,36,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
+	// Job that this one looks into, for node diagnostics of a failed job.
+	AboutJobId string `protobuf:"bytes,37,opt,name=about_job_id,json=aboutJobId,proto3" json:"about_job_id,omitempty"`
+	// Set for a node_diagnostics job that got as far as to classify, else absent.
+	NodeDiagnostics *NodeDiagnostics `protobuf:"bytes,38,opt,name=node_diagnostics,json=nodeDiagnostics,proto3" json:"node_diagnostics,omitempty"`
+	// Parents whose children start in waves.
+	Rollout       *Rollout `protobuf:"bytes,39,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1158,6 +1336,569 @@ func (x *JobRecord) GetRackPower() bool {
 	return false
 }
 
+func (x *JobRecord) GetAboutJobId() string {
+	if x != nil {
+		return x.AboutJobId
+	}
+	return ""
+}
+
+func (x *JobRecord) GetNodeDiagnostics() *NodeDiagnostics {
+	if x != nil {
+		return x.NodeDiagnostics
+	}
+	return nil
+}
+
+func (x *JobRecord) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+// NodeDiagnostics is what a node_diagnostics job has found out.
+type NodeDiagnostics struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stable upper-case word for the pattern that was recognised, or UNCLASSIFIED.
+	// It is apart from the failure code of any job.
+	FailureSignature string `protobuf:"bytes,1,opt,name=failure_signature,json=failureSignature,proto3" json:"failure_signature,omitempty"`
+	// One line for people.
+	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
+	// What to do about it.
+	Advice        string              `protobuf:"bytes,3,opt,name=advice,proto3" json:"advice,omitempty"`
+	Collectors    []*CollectorOutcome `protobuf:"bytes,4,rep,name=collectors,proto3" json:"collectors,omitempty"`
+	Evidence      *EvidenceBundle     `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDiagnostics) Reset() {
+	*x = NodeDiagnostics{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDiagnostics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDiagnostics) ProtoMessage() {}
+
+func (x *NodeDiagnostics) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDiagnostics.ProtoReflect.Descriptor instead.
+func (*NodeDiagnostics) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NodeDiagnostics) GetFailureSignature() string {
+	if x != nil {
+		return x.FailureSignature
+	}
+	return ""
+}
+
+func (x *NodeDiagnostics) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *NodeDiagnostics) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+func (x *NodeDiagnostics) GetCollectors() []*CollectorOutcome {
+	if x != nil {
+		return x.Collectors
+	}
+	return nil
+}
+
+func (x *NodeDiagnostics) GetEvidence() *EvidenceBundle {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+// CollectorOutcome is what one collector of a diagnostics run did.
+type CollectorOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A required collector that fails, fails the run.
+	Required      bool                 `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
+	Status        CollectorStatus      `protobuf:"varint,3,opt,name=status,proto3,enum=rackbus.v1.CollectorStatus" json:"status,omitempty"`
+	Message       string               `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectorOutcome) Reset() {
+	*x = CollectorOutcome{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectorOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectorOutcome) ProtoMessage() {}
+
+func (x *CollectorOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectorOutcome.ProtoReflect.Descriptor instead.
+func (*CollectorOutcome) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CollectorOutcome) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CollectorOutcome) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *CollectorOutcome) GetStatus() CollectorStatus {
+	if x != nil {
+		return x.Status
+	}
+	return CollectorStatus_COLLECTOR_STATUS_UNSPECIFIED
+}
+
+func (x *CollectorOutcome) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *CollectorOutcome) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+// EvidenceBundle is the file that a diagnostics run has left in the object store.
+type EvidenceBundle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Filename      string                 `protobuf:"bytes,1,opt,name=filename,proto3" json:"filename,omitempty"`
+	ContentType   string                 `protobuf:"bytes,2,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	SizeBytes     int64                  `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Sha256        []byte                 `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	WrittenAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvidenceBundle) Reset() {
+	*x = EvidenceBundle{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvidenceBundle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvidenceBundle) ProtoMessage() {}
+
+func (x *EvidenceBundle) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvidenceBundle.ProtoReflect.Descriptor instead.
+func (*EvidenceBundle) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *EvidenceBundle) GetFilename() string {
+	if x != nil {
+		return x.Filename
+	}
+	return ""
+}
+
+func (x *EvidenceBundle) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *EvidenceBundle) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *EvidenceBundle) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *EvidenceBundle) GetWrittenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WrittenAt
+	}
+	return nil
+}
+
+// RolloutPlan is how the children of a batch start: in waves.
+type RolloutPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nodes of a wave, at least 1; or the share of all nodes, in percent. Not both.
+	WaveSize    uint32        `protobuf:"varint,1,opt,name=wave_size,json=waveSize,proto3" json:"wave_size,omitempty"`
+	WavePercent uint32        `protobuf:"varint,2,opt,name=wave_percent,json=wavePercent,proto3" json:"wave_percent,omitempty"`
+	Spread      RolloutSpread `protobuf:"varint,3,opt,name=spread,proto3,enum=rackbus.v1.RolloutSpread" json:"spread,omitempty"`
+	// The rollout stops once more than so many children have ended without
+	// completing, or more than that share of the children that have ended. Neither
+	// set: any such child stops it.
+	MaxFailures       *uint32 `protobuf:"varint,4,opt,name=max_failures,json=maxFailures,proto3,oneof" json:"max_failures,omitempty"`
+	MaxFailurePercent *uint32 `protobuf:"varint,5,opt,name=max_failure_percent,json=maxFailurePercent,proto3,oneof" json:"max_failure_percent,omitempty"`
+	// Pause between the end of a wave and the next.
+	Pause *durationpb.Duration `protobuf:"bytes,6,opt,name=pause,proto3" json:"pause,omitempty"`
+	// Wait for ResumeRollout before each wave but the first.
+	Confirm       bool `protobuf:"varint,7,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutPlan) Reset() {
+	*x = RolloutPlan{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutPlan) ProtoMessage() {}
+
+func (x *RolloutPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutPlan.ProtoReflect.Descriptor instead.
+func (*RolloutPlan) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RolloutPlan) GetWaveSize() uint32 {
+	if x != nil {
+		return x.WaveSize
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetWavePercent() uint32 {
+	if x != nil {
+		return x.WavePercent
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetSpread() RolloutSpread {
+	if x != nil {
+		return x.Spread
+	}
+	return RolloutSpread_ROLLOUT_SPREAD_UNSPECIFIED
+}
+
+func (x *RolloutPlan) GetMaxFailures() uint32 {
+	if x != nil && x.MaxFailures != nil {
+		return *x.MaxFailures
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetMaxFailurePercent() uint32 {
+	if x != nil && x.MaxFailurePercent != nil {
+		return *x.MaxFailurePercent
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetPause() *durationpb.Duration {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
+}
+
+func (x *RolloutPlan) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
+}
+
+// Rollout is the plan of a batch and how far it is.
+type Rollout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Plan  *RolloutPlan           `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	State RolloutState           `protobuf:"varint,2,opt,name=state,proto3,enum=rackbus.v1.RolloutState" json:"state,omitempty"`
+	// Waves begun.
+	Wave uint32 `protobuf:"varint,3,opt,name=wave,proto3" json:"wave,omitempty"`
+	// One bit per child index: whether it may start. The lowest bit of the first
+	// byte is child 1.
+	Released []byte `protobuf:"bytes,4,opt,name=released,proto3" json:"released,omitempty"`
+	// Why it is held or stopped, and who asked for it.
+	Reason      string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestedBy string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	// When the next wave follows, while pausing.
+	NextWaveAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=next_wave_at,json=nextWaveAt,proto3" json:"next_wave_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Rollout) GetPlan() *RolloutPlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *Rollout) GetState() RolloutState {
+	if x != nil {
+		return x.State
+	}
+	return RolloutState_ROLLOUT_STATE_UNSPECIFIED
+}
+
+func (x *Rollout) GetWave() uint32 {
+	if x != nil {
+		return x.Wave
+	}
+	return 0
+}
+
+func (x *Rollout) GetReleased() []byte {
+	if x != nil {
+		return x.Released
+	}
+	return nil
+}
+
+func (x *Rollout) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Rollout) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+func (x *Rollout) GetNextWaveAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextWaveAt
+	}
+	return nil
+}
+
+// JobHistoryEntry is one event of a job's history.
+type JobHistoryEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	State         JobState               `protobuf:"varint,4,opt,name=state,proto3,enum=rackbus.v1.JobState" json:"state,omitempty"`
+	Description   string                 `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Agent         string                 `protobuf:"bytes,7,opt,name=agent,proto3" json:"agent,omitempty"`
+	Failure       *JobFailure            `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
+	Percent       uint32                 `protobuf:"varint,9,opt,name=percent,proto3" json:"percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobHistoryEntry) Reset() {
+	*x = JobHistoryEntry{}
+	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobHistoryEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobHistoryEntry) ProtoMessage() {}
+
+func (x *JobHistoryEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobHistoryEntry.ProtoReflect.Descriptor instead.
+func (*JobHistoryEntry) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *JobHistoryEntry) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *JobHistoryEntry) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *JobHistoryEntry) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *JobHistoryEntry) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *JobHistoryEntry) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *JobHistoryEntry) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *JobHistoryEntry) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *JobHistoryEntry) GetFailure() *JobFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *JobHistoryEntry) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
 // AdmissionRecord keeps the nodes of a batch that got no child, for GetJob and
 // for a retry with the same idempotency key.
 type AdmissionRecord struct {
@@ -1170,7 +1911,7 @@ type AdmissionRecord struct {
 
 func (x *AdmissionRecord) Reset() {
 	*x = AdmissionRecord{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	mi := &file_rackbus_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1923,7 @@ func (x *AdmissionRecord) String() string {
 func (*AdmissionRecord) ProtoMessage() {}
 
 func (x *AdmissionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[7]
+	mi := &file_rackbus_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1936,7 @@ func (x *AdmissionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmissionRecord.ProtoReflect.Descriptor instead.
 func (*AdmissionRecord) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AdmissionRecord) GetV() uint32 {
@@ -1226,7 +1967,7 @@ type RefusedNode struct {
 
 func (x *RefusedNode) Reset() {
 	*x = RefusedNode{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	mi := &file_rackbus_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1979,7 @@ func (x *RefusedNode) String() string {
 func (*RefusedNode) ProtoMessage() {}
 
 func (x *RefusedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[8]
+	mi := &file_rackbus_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1992,7 @@ func (x *RefusedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedNode.ProtoReflect.Descriptor instead.
 func (*RefusedNode) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RefusedNode) GetRackId() string {
@@ -1303,7 +2044,7 @@ type NodeLock struct {
 
 func (x *NodeLock) Reset() {
 	*x = NodeLock{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	mi := &file_rackbus_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +2056,7 @@ func (x *NodeLock) String() string {
 func (*NodeLock) ProtoMessage() {}
 
 func (x *NodeLock) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[9]
+	mi := &file_rackbus_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +2069,7 @@ func (x *NodeLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLock.ProtoReflect.Descriptor instead.
 func (*NodeLock) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeLock) GetV() uint32 {
@@ -1398,7 +2139,7 @@ type JobCapacity struct {
 
 func (x *JobCapacity) Reset() {
 	*x = JobCapacity{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	mi := &file_rackbus_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +2151,7 @@ func (x *JobCapacity) String() string {
 func (*JobCapacity) ProtoMessage() {}
 
 func (x *JobCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[10]
+	mi := &file_rackbus_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +2164,7 @@ func (x *JobCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCapacity.ProtoReflect.Descriptor instead.
 func (*JobCapacity) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobCapacity) GetV() uint32 {
@@ -1451,7 +2192,7 @@ type FoldCursor struct {
 
 func (x *FoldCursor) Reset() {
 	*x = FoldCursor{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	mi := &file_rackbus_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +2204,7 @@ func (x *FoldCursor) String() string {
 func (*FoldCursor) ProtoMessage() {}
 
 func (x *FoldCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[11]
+	mi := &file_rackbus_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +2217,7 @@ func (x *FoldCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoldCursor.ProtoReflect.Descriptor instead.
 func (*FoldCursor) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FoldCursor) GetV() uint32 {
@@ -1505,7 +2246,7 @@ type JobIdempotency struct {
 
 func (x *JobIdempotency) Reset() {
 	*x = JobIdempotency{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	mi := &file_rackbus_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +2258,7 @@ func (x *JobIdempotency) String() string {
 func (*JobIdempotency) ProtoMessage() {}
 
 func (x *JobIdempotency) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[12]
+	mi := &file_rackbus_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +2271,7 @@ func (x *JobIdempotency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobIdempotency.ProtoReflect.Descriptor instead.
 func (*JobIdempotency) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobIdempotency) GetV() uint32 {
@@ -1567,7 +2308,7 @@ type RackPower struct {
 
 func (x *RackPower) Reset() {
 	*x = RackPower{}
-	mi := &file_rackbus_v1_job_proto_msgTypes[13]
+	mi := &file_rackbus_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +2320,7 @@ func (x *RackPower) String() string {
 func (*RackPower) ProtoMessage() {}
 
 func (x *RackPower) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_job_proto_msgTypes[13]
+	mi := &file_rackbus_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +2333,7 @@ func (x *RackPower) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RackPower.ProtoReflect.Descriptor instead.
 func (*RackPower) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RackPower) GetV() uint32 {
@@ -1628,7 +2369,7 @@ var File_rackbus_v1_job_proto protoreflect.FileDescriptor
 const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14rackbus/v1/job.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n" +
+	"rackbus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n" +
 	"\n" +
 	"JobFailure\x12,\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x18.rackbus.v1.JobErrorCodeR\x04code\x12!\n" +
@@ -1676,7 +2417,8 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"superseded\x18\a \x01(\rR\n" +
 	"superseded\x12\x1b\n" +
 	"\ttimed_out\x18\b \x01(\rR\btimedOut\x12+\n" +
-	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xe5\t\n" +
+	"\x12already_up_to_date\x18\t \x01(\rR\x0falreadyUpToDate\"\xfe\n" +
+	"\n" +
 	"\tJobRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\"\n" +
@@ -1719,7 +2461,62 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\acleanup\x18\" \x01(\v2\x16.rackbus.v1.JobCleanupR\acleanup\x12*\n" +
 	"\x11reserved_node_ids\x18# \x03(\tR\x0freservedNodeIds\x12\x1d\n" +
 	"\n" +
-	"rack_power\x18$ \x01(\bR\trackPowerJ\x04\b \x10!R\x05holds\"R\n" +
+	"rack_power\x18$ \x01(\bR\trackPower\x12 \n" +
+	"\fabout_job_id\x18% \x01(\tR\n" +
+	"aboutJobId\x12F\n" +
+	"\x10node_diagnostics\x18& \x01(\v2\x1b.rackbus.v1.NodeDiagnosticsR\x0fnodeDiagnostics\x12-\n" +
+	"\arollout\x18' \x01(\v2\x13.rackbus.v1.RolloutR\arolloutJ\x04\b \x10!R\x05holds\"\xe6\x01\n" +
+	"\x0fNodeDiagnostics\x12+\n" +
+	"\x11failure_signature\x18\x01 \x01(\tR\x10failureSignature\x12\x18\n" +
+	"\asummary\x18\x02 \x01(\tR\asummary\x12\x16\n" +
+	"\x06advice\x18\x03 \x01(\tR\x06advice\x12<\n" +
+	"\n" +
+	"collectors\x18\x04 \x03(\v2\x1c.rackbus.v1.CollectorOutcomeR\n" +
+	"collectors\x126\n" +
+	"\bevidence\x18\x05 \x01(\v2\x1a.rackbus.v1.EvidenceBundleR\bevidence\"\xc8\x01\n" +
+	"\x10CollectorOutcome\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brequired\x18\x02 \x01(\bR\brequired\x123\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x1b.rackbus.v1.CollectorStatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x125\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xc1\x01\n" +
+	"\x0eEvidenceBundle\x12\x1a\n" +
+	"\bfilename\x18\x01 \x01(\tR\bfilename\x12!\n" +
+	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x129\n" +
+	"\n" +
+	"written_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\"\xd1\x02\n" +
+	"\vRolloutPlan\x12\x1b\n" +
+	"\twave_size\x18\x01 \x01(\rR\bwaveSize\x12!\n" +
+	"\fwave_percent\x18\x02 \x01(\rR\vwavePercent\x121\n" +
+	"\x06spread\x18\x03 \x01(\x0e2\x19.rackbus.v1.RolloutSpreadR\x06spread\x12&\n" +
+	"\fmax_failures\x18\x04 \x01(\rH\x00R\vmaxFailures\x88\x01\x01\x123\n" +
+	"\x13max_failure_percent\x18\x05 \x01(\rH\x01R\x11maxFailurePercent\x88\x01\x01\x12/\n" +
+	"\x05pause\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x18\n" +
+	"\aconfirm\x18\a \x01(\bR\aconfirmB\x0f\n" +
+	"\r_max_failuresB\x16\n" +
+	"\x14_max_failure_percent\"\x8f\x02\n" +
+	"\aRollout\x12+\n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.rackbus.v1.RolloutPlanR\x04plan\x12.\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x18.rackbus.v1.RolloutStateR\x05state\x12\x12\n" +
+	"\x04wave\x18\x03 \x01(\rR\x04wave\x12\x1a\n" +
+	"\breleased\x18\x04 \x01(\fR\breleased\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12!\n" +
+	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12<\n" +
+	"\fnext_wave_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"nextWaveAt\"\xb3\x02\n" +
+	"\x0fJobHistoryEntry\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.rackbus.v1.JobStateR\x05state\x12 \n" +
+	"\vdescription\x18\x05 \x01(\tR\vdescription\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05agent\x18\a \x01(\tR\x05agent\x120\n" +
+	"\afailure\x18\b \x01(\v2\x16.rackbus.v1.JobFailureR\afailure\x12\x18\n" +
+	"\apercent\x18\t \x01(\rR\apercent\"R\n" +
 	"\x0fAdmissionRecord\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x121\n" +
 	"\arefused\x18\x02 \x03(\v2\x17.rackbus.v1.RefusedNodeR\arefused\"o\n" +
@@ -1797,7 +2594,23 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x14STAGE_STATUS_RUNNING\x10\x02\x12\x1a\n" +
 	"\x16STAGE_STATUS_COMPLETED\x10\x03\x12\x17\n" +
 	"\x13STAGE_STATUS_FAILED\x10\x04\x12\x18\n" +
-	"\x14STAGE_STATUS_SKIPPED\x10\x05B7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x14STAGE_STATUS_SKIPPED\x10\x05*\x8e\x01\n" +
+	"\x0fCollectorStatus\x12 \n" +
+	"\x1cCOLLECTOR_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aCOLLECTOR_STATUS_COLLECTED\x10\x01\x12\x1c\n" +
+	"\x18COLLECTOR_STATUS_SKIPPED\x10\x02\x12\x1b\n" +
+	"\x17COLLECTOR_STATUS_FAILED\x10\x03*s\n" +
+	"\rRolloutSpread\x12\x1e\n" +
+	"\x1aROLLOUT_SPREAD_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bROLLOUT_SPREAD_ONE_PER_RACK\x10\x01\x12!\n" +
+	"\x1dROLLOUT_SPREAD_ONE_PER_DOMAIN\x10\x02*\xb2\x01\n" +
+	"\fRolloutState\x12\x1d\n" +
+	"\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ROLLOUT_STATE_RUNNING\x10\x01\x12\x19\n" +
+	"\x15ROLLOUT_STATE_PAUSING\x10\x02\x12\x16\n" +
+	"\x12ROLLOUT_STATE_HELD\x10\x03\x12\x19\n" +
+	"\x15ROLLOUT_STATE_STOPPED\x10\x04\x12\x1a\n" +
+	"\x16ROLLOUT_STATE_RELEASED\x10\x05B7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_job_proto_rawDescOnce sync.Once
@@ -1811,59 +2624,84 @@ func file_rackbus_v1_job_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_job_proto_rawDescData
 }
 
-var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_rackbus_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rackbus.v1.JobState
 	(JobKind)(0),                  // 1: rackbus.v1.JobKind
 	(JobErrorCode)(0),             // 2: rackbus.v1.JobErrorCode
 	(CancelMode)(0),               // 3: rackbus.v1.CancelMode
 	(StageStatus)(0),              // 4: rackbus.v1.StageStatus
-	(*JobFailure)(nil),            // 5: rackbus.v1.JobFailure
-	(*DeviceAnswer)(nil),          // 6: rackbus.v1.DeviceAnswer
-	(*JobStage)(nil),              // 7: rackbus.v1.JobStage
-	(*JobCancel)(nil),             // 8: rackbus.v1.JobCancel
-	(*JobCleanup)(nil),            // 9: rackbus.v1.JobCleanup
-	(*JobCounts)(nil),             // 10: rackbus.v1.JobCounts
-	(*JobRecord)(nil),             // 11: rackbus.v1.JobRecord
-	(*AdmissionRecord)(nil),       // 12: rackbus.v1.AdmissionRecord
-	(*RefusedNode)(nil),           // 13: rackbus.v1.RefusedNode
-	(*NodeLock)(nil),              // 14: rackbus.v1.NodeLock
-	(*JobCapacity)(nil),           // 15: rackbus.v1.JobCapacity
-	(*FoldCursor)(nil),            // 16: rackbus.v1.FoldCursor
-	(*JobIdempotency)(nil),        // 17: rackbus.v1.JobIdempotency
-	(*RackPower)(nil),             // 18: rackbus.v1.RackPower
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(CollectorStatus)(0),          // 5: rackbus.v1.CollectorStatus
+	(RolloutSpread)(0),            // 6: rackbus.v1.RolloutSpread
+	(RolloutState)(0),             // 7: rackbus.v1.RolloutState
+	(*JobFailure)(nil),            // 8: rackbus.v1.JobFailure
+	(*DeviceAnswer)(nil),          // 9: rackbus.v1.DeviceAnswer
+	(*JobStage)(nil),              // 10: rackbus.v1.JobStage
+	(*JobCancel)(nil),             // 11: rackbus.v1.JobCancel
+	(*JobCleanup)(nil),            // 12: rackbus.v1.JobCleanup
+	(*JobCounts)(nil),             // 13: rackbus.v1.JobCounts
+	(*JobRecord)(nil),             // 14: rackbus.v1.JobRecord
+	(*NodeDiagnostics)(nil),       // 15: rackbus.v1.NodeDiagnostics
+	(*CollectorOutcome)(nil),      // 16: rackbus.v1.CollectorOutcome
+	(*EvidenceBundle)(nil),        // 17: rackbus.v1.EvidenceBundle
+	(*RolloutPlan)(nil),           // 18: rackbus.v1.RolloutPlan
+	(*Rollout)(nil),               // 19: rackbus.v1.Rollout
+	(*JobHistoryEntry)(nil),       // 20: rackbus.v1.JobHistoryEntry
+	(*AdmissionRecord)(nil),       // 21: rackbus.v1.AdmissionRecord
+	(*RefusedNode)(nil),           // 22: rackbus.v1.RefusedNode
+	(*NodeLock)(nil),              // 23: rackbus.v1.NodeLock
+	(*JobCapacity)(nil),           // 24: rackbus.v1.JobCapacity
+	(*FoldCursor)(nil),            // 25: rackbus.v1.FoldCursor
+	(*JobIdempotency)(nil),        // 26: rackbus.v1.JobIdempotency
+	(*RackPower)(nil),             // 27: rackbus.v1.RackPower
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
 }
 var file_rackbus_v1_job_proto_depIdxs = []int32{
 	2,  // 0: rackbus.v1.JobFailure.code:type_name -> rackbus.v1.JobErrorCode
-	6,  // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
+	9,  // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
 	4,  // 2: rackbus.v1.JobStage.status:type_name -> rackbus.v1.StageStatus
-	19, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
-	19, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
+	28, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
+	28, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
 	3,  // 5: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
-	19, // 6: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
+	28, // 6: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
 	1,  // 7: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
 	0,  // 8: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
-	5,  // 9: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
-	7,  // 10: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
-	19, // 11: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
-	19, // 12: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
-	19, // 13: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
-	19, // 14: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
-	19, // 15: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
-	8,  // 16: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
-	10, // 17: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
-	9,  // 18: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
-	13, // 19: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
-	19, // 20: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
-	19, // 21: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
-	19, // 22: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	8,  // 9: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
+	10, // 10: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
+	28, // 11: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
+	28, // 12: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
+	28, // 13: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 14: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
+	28, // 15: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
+	11, // 16: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
+	13, // 17: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
+	12, // 18: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
+	15, // 19: rackbus.v1.JobRecord.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	19, // 20: rackbus.v1.JobRecord.rollout:type_name -> rackbus.v1.Rollout
+	16, // 21: rackbus.v1.NodeDiagnostics.collectors:type_name -> rackbus.v1.CollectorOutcome
+	17, // 22: rackbus.v1.NodeDiagnostics.evidence:type_name -> rackbus.v1.EvidenceBundle
+	5,  // 23: rackbus.v1.CollectorOutcome.status:type_name -> rackbus.v1.CollectorStatus
+	29, // 24: rackbus.v1.CollectorOutcome.duration:type_name -> google.protobuf.Duration
+	28, // 25: rackbus.v1.EvidenceBundle.written_at:type_name -> google.protobuf.Timestamp
+	6,  // 26: rackbus.v1.RolloutPlan.spread:type_name -> rackbus.v1.RolloutSpread
+	29, // 27: rackbus.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	18, // 28: rackbus.v1.Rollout.plan:type_name -> rackbus.v1.RolloutPlan
+	7,  // 29: rackbus.v1.Rollout.state:type_name -> rackbus.v1.RolloutState
+	28, // 30: rackbus.v1.Rollout.next_wave_at:type_name -> google.protobuf.Timestamp
+	28, // 31: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 32: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
+	8,  // 33: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
+	22, // 34: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
+	28, // 35: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
+	28, // 36: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
+	28, // 37: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_job_proto_init() }
@@ -1871,13 +2709,14 @@ func file_rackbus_v1_job_proto_init() {
 	if File_rackbus_v1_job_proto != nil {
 		return
 	}
+	file_rackbus_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_job_proto_rawDesc), len(file_rackbus_v1_job_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   14,
+			NumEnums:      8,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

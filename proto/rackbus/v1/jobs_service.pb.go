@@ -22,6 +22,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type EvidenceStatus int32
+
+const (
+	EvidenceStatus_EVIDENCE_STATUS_UNSPECIFIED EvidenceStatus = 0
+	EvidenceStatus_EVIDENCE_STATUS_AVAILABLE   EvidenceStatus = 1
+	// Not written (yet), or the store could not be read; see reason.
+	EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE EvidenceStatus = 2
+)
+
+// Enum value maps for EvidenceStatus.
+var (
+	EvidenceStatus_name = map[int32]string{
+		0: "EVIDENCE_STATUS_UNSPECIFIED",
+		1: "EVIDENCE_STATUS_AVAILABLE",
+		2: "EVIDENCE_STATUS_UNAVAILABLE",
+	}
+	EvidenceStatus_value = map[string]int32{
+		"EVIDENCE_STATUS_UNSPECIFIED": 0,
+		"EVIDENCE_STATUS_AVAILABLE":   1,
+		"EVIDENCE_STATUS_UNAVAILABLE": 2,
+	}
+)
+
+func (x EvidenceStatus) Enum() *EvidenceStatus {
+	p := new(EvidenceStatus)
+	*p = x
+	return p
+}
+
+func (x EvidenceStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EvidenceStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_jobs_service_proto_enumTypes[0].Descriptor()
+}
+
+func (EvidenceStatus) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_jobs_service_proto_enumTypes[0]
+}
+
+func (x EvidenceStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EvidenceStatus.Descriptor instead.
+func (EvidenceStatus) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{0}
+}
+
 // Job is one job as people and tools see it.
 type Job struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -53,7 +103,13 @@ type Job struct {
 	// Further nodes of the rack that the job keeps from others until it ends.
 	ReservedNodeIds []string `protobuf:"bytes,25,rep,name=reserved_node_ids,json=reservedNodeIds,proto3" json:"reserved_node_ids,omitempty"`
 	// Whether it keeps other power operations off the rack until it ends.
-	RackPower     bool `protobuf:"varint,26,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
+	RackPower bool `protobuf:"varint,26,opt,name=rack_power,json=rackPower,proto3" json:"rack_power,omitempty"`
+	// Job that this one looks into, for node diagnostics of a failed job.
+	AboutJobId string `protobuf:"bytes,27,opt,name=about_job_id,json=aboutJobId,proto3" json:"about_job_id,omitempty"`
+	// Set for a node_diagnostics job that got as far as to classify, else absent.
+	NodeDiagnostics *NodeDiagnostics `protobuf:"bytes,28,opt,name=node_diagnostics,json=nodeDiagnostics,proto3" json:"node_diagnostics,omitempty"`
+	// Parents whose children start in waves.
+	Rollout       *Rollout `protobuf:"bytes,29,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +326,27 @@ func (x *Job) GetRackPower() bool {
 	return false
 }
 
+func (x *Job) GetAboutJobId() string {
+	if x != nil {
+		return x.AboutJobId
+	}
+	return ""
+}
+
+func (x *Job) GetNodeDiagnostics() *NodeDiagnostics {
+	if x != nil {
+		return x.NodeDiagnostics
+	}
+	return nil
+}
+
+func (x *Job) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
 // JobFilter selects jobs; unset members select everything.
 type JobFilter struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -283,6 +360,7 @@ type JobFilter struct {
 	ParentJobId  string `protobuf:"bytes,7,opt,name=parent_job_id,json=parentJobId,proto3" json:"parent_job_id,omitempty"`
 	// Exact name.
 	Name          string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	AboutJobId    string `protobuf:"bytes,9,opt,name=about_job_id,json=aboutJobId,proto3" json:"about_job_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +447,13 @@ func (x *JobFilter) GetParentJobId() string {
 func (x *JobFilter) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *JobFilter) GetAboutJobId() string {
+	if x != nil {
+		return x.AboutJobId
 	}
 	return ""
 }
@@ -925,36 +1010,31 @@ func (x *GetJobEventsResponse) GetEvents() []*JobHistoryEntry {
 	return nil
 }
 
-// JobHistoryEntry is one event of a job's history.
-type JobHistoryEntry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	State         JobState               `protobuf:"varint,4,opt,name=state,proto3,enum=rackbus.v1.JobState" json:"state,omitempty"`
-	Description   string                 `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Agent         string                 `protobuf:"bytes,7,opt,name=agent,proto3" json:"agent,omitempty"`
-	Failure       *JobFailure            `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
-	Percent       uint32                 `protobuf:"varint,9,opt,name=percent,proto3" json:"percent,omitempty"`
+// StartNodeDiagnosticsRequest names registered nodes, or a job that failed, or both.
+type StartNodeDiagnosticsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*DiagnosedNode       `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Its history goes into the bundles. Without nodes, its node is examined, or,
+	// for a parent, the nodes of its children that did not complete.
+	AboutJobId    string `protobuf:"bytes,2,opt,name=about_job_id,json=aboutJobId,proto3" json:"about_job_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *JobHistoryEntry) Reset() {
-	*x = JobHistoryEntry{}
+func (x *StartNodeDiagnosticsRequest) Reset() {
+	*x = StartNodeDiagnosticsRequest{}
 	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *JobHistoryEntry) String() string {
+func (x *StartNodeDiagnosticsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*JobHistoryEntry) ProtoMessage() {}
+func (*StartNodeDiagnosticsRequest) ProtoMessage() {}
 
-func (x *JobHistoryEntry) ProtoReflect() protoreflect.Message {
+func (x *StartNodeDiagnosticsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -966,72 +1046,566 @@ func (x *JobHistoryEntry) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use JobHistoryEntry.ProtoReflect.Descriptor instead.
-func (*JobHistoryEntry) Descriptor() ([]byte, []int) {
+// Deprecated: Use StartNodeDiagnosticsRequest.ProtoReflect.Descriptor instead.
+func (*StartNodeDiagnosticsRequest) Descriptor() ([]byte, []int) {
 	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *JobHistoryEntry) GetSequence() uint64 {
+func (x *StartNodeDiagnosticsRequest) GetNodes() []*DiagnosedNode {
 	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *JobHistoryEntry) GetAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.At
+		return x.Nodes
 	}
 	return nil
 }
 
-func (x *JobHistoryEntry) GetKind() string {
+func (x *StartNodeDiagnosticsRequest) GetAboutJobId() string {
 	if x != nil {
-		return x.Kind
+		return x.AboutJobId
 	}
 	return ""
 }
 
-func (x *JobHistoryEntry) GetState() JobState {
-	if x != nil {
-		return x.State
-	}
-	return JobState_JOB_STATE_UNSPECIFIED
+type DiagnosedNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RackId        string                 `protobuf:"bytes,1,opt,name=rack_id,json=rackId,proto3" json:"rack_id,omitempty"`
+	NodeId        string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
-func (x *JobHistoryEntry) GetDescription() string {
+func (x *DiagnosedNode) Reset() {
+	*x = DiagnosedNode{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnosedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnosedNode) ProtoMessage() {}
+
+func (x *DiagnosedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[13]
 	if x != nil {
-		return x.Description
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnosedNode.ProtoReflect.Descriptor instead.
+func (*DiagnosedNode) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DiagnosedNode) GetRackId() string {
+	if x != nil {
+		return x.RackId
 	}
 	return ""
 }
 
-func (x *JobHistoryEntry) GetEpoch() uint64 {
+func (x *DiagnosedNode) GetNodeId() string {
 	if x != nil {
-		return x.Epoch
-	}
-	return 0
-}
-
-func (x *JobHistoryEntry) GetAgent() string {
-	if x != nil {
-		return x.Agent
+		return x.NodeId
 	}
 	return ""
 }
 
-func (x *JobHistoryEntry) GetFailure() *JobFailure {
+type StartNodeDiagnosticsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Parent of one job per node.
+	JobId         string         `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	RefusedNodes  []*RefusedNode `protobuf:"bytes,2,rep,name=refused_nodes,json=refusedNodes,proto3" json:"refused_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartNodeDiagnosticsResponse) Reset() {
+	*x = StartNodeDiagnosticsResponse{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartNodeDiagnosticsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartNodeDiagnosticsResponse) ProtoMessage() {}
+
+func (x *StartNodeDiagnosticsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[14]
 	if x != nil {
-		return x.Failure
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartNodeDiagnosticsResponse.ProtoReflect.Descriptor instead.
+func (*StartNodeDiagnosticsResponse) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StartNodeDiagnosticsResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *StartNodeDiagnosticsResponse) GetRefusedNodes() []*RefusedNode {
+	if x != nil {
+		return x.RefusedNodes
 	}
 	return nil
 }
 
-func (x *JobHistoryEntry) GetPercent() uint32 {
+// GetEvidenceRequest names a diagnostics job, or a job that one has looked into.
+type GetEvidenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEvidenceRequest) Reset() {
+	*x = GetEvidenceRequest{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEvidenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEvidenceRequest) ProtoMessage() {}
+
+func (x *GetEvidenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[15]
 	if x != nil {
-		return x.Percent
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEvidenceRequest.ProtoReflect.Descriptor instead.
+func (*GetEvidenceRequest) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetEvidenceRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+type GetEvidenceResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status EvidenceStatus         `protobuf:"varint,1,opt,name=status,proto3,enum=rackbus.v1.EvidenceStatus" json:"status,omitempty"`
+	// Valid until expires_at, for whoever has it. Any replica serves it.
+	Url         string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	ExpiresAt   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Filename    string                 `protobuf:"bytes,4,opt,name=filename,proto3" json:"filename,omitempty"`
+	ContentType string                 `protobuf:"bytes,5,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	// Why there is none.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The diagnostics job that has written it.
+	JobId         string `protobuf:"bytes,7,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	SizeBytes     int64  `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Sha256        []byte `protobuf:"bytes,9,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEvidenceResponse) Reset() {
+	*x = GetEvidenceResponse{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEvidenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEvidenceResponse) ProtoMessage() {}
+
+func (x *GetEvidenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEvidenceResponse.ProtoReflect.Descriptor instead.
+func (*GetEvidenceResponse) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetEvidenceResponse) GetStatus() EvidenceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return EvidenceStatus_EVIDENCE_STATUS_UNSPECIFIED
+}
+
+func (x *GetEvidenceResponse) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *GetEvidenceResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *GetEvidenceResponse) GetFilename() string {
+	if x != nil {
+		return x.Filename
+	}
+	return ""
+}
+
+func (x *GetEvidenceResponse) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *GetEvidenceResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GetEvidenceResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *GetEvidenceResponse) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
 	}
 	return 0
+}
+
+func (x *GetEvidenceResponse) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+type PauseRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// For the record, shown to people.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRolloutRequest) Reset() {
+	*x = PauseRolloutRequest{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRolloutRequest) ProtoMessage() {}
+
+func (x *PauseRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRolloutRequest.ProtoReflect.Descriptor instead.
+func (*PauseRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PauseRolloutRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *PauseRolloutRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type PauseRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRolloutResponse) Reset() {
+	*x = PauseRolloutResponse{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRolloutResponse) ProtoMessage() {}
+
+func (x *PauseRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRolloutResponse.ProtoReflect.Descriptor instead.
+func (*PauseRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PauseRolloutResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type ResumeRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRolloutRequest) Reset() {
+	*x = ResumeRolloutRequest{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRolloutRequest) ProtoMessage() {}
+
+func (x *ResumeRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRolloutRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ResumeRolloutRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+type ResumeRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRolloutResponse) Reset() {
+	*x = ResumeRolloutResponse{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRolloutResponse) ProtoMessage() {}
+
+func (x *ResumeRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRolloutResponse.ProtoReflect.Descriptor instead.
+func (*ResumeRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ResumeRolloutResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type AbortRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// For the record, shown to people.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRolloutRequest) Reset() {
+	*x = AbortRolloutRequest{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRolloutRequest) ProtoMessage() {}
+
+func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRolloutRequest.ProtoReflect.Descriptor instead.
+func (*AbortRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AbortRolloutRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *AbortRolloutRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AbortRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRolloutResponse) Reset() {
+	*x = AbortRolloutResponse{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRolloutResponse) ProtoMessage() {}
+
+func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRolloutResponse.ProtoReflect.Descriptor instead.
+func (*AbortRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AbortRolloutResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
 }
 
 var File_rackbus_v1_jobs_service_proto protoreflect.FileDescriptor
@@ -1039,7 +1613,7 @@ var File_rackbus_v1_jobs_service_proto protoreflect.FileDescriptor
 const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1drackbus/v1/jobs_service.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xfe\a\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\x97\t\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\"\n" +
 	"\rparent_job_id\x18\x02 \x01(\tR\vparentJobId\x12\x12\n" +
@@ -1073,7 +1647,11 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\twaits_for\x18\x18 \x01(\tR\bwaitsFor\x12*\n" +
 	"\x11reserved_node_ids\x18\x19 \x03(\tR\x0freservedNodeIds\x12\x1d\n" +
 	"\n" +
-	"rack_power\x18\x1a \x01(\bR\trackPower\"\xa0\x02\n" +
+	"rack_power\x18\x1a \x01(\bR\trackPower\x12 \n" +
+	"\fabout_job_id\x18\x1b \x01(\tR\n" +
+	"aboutJobId\x12F\n" +
+	"\x10node_diagnostics\x18\x1c \x01(\v2\x1b.rackbus.v1.NodeDiagnosticsR\x0fnodeDiagnostics\x12-\n" +
+	"\arollout\x18\x1d \x01(\v2\x13.rackbus.v1.RolloutR\arollout\"\xc2\x02\n" +
 	"\tJobFilter\x12,\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x14.rackbus.v1.JobStateR\x06states\x12\x14\n" +
 	"\x05types\x18\x02 \x03(\tR\x05types\x12\x17\n" +
@@ -1082,7 +1660,9 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\rcreated_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedSince\x12$\n" +
 	"\x0etop_level_only\x18\x06 \x01(\bR\ftopLevelOnly\x12\"\n" +
 	"\rparent_job_id\x18\a \x01(\tR\vparentJobId\x12\x12\n" +
-	"\x04name\x18\b \x01(\tR\x04name\"|\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x12 \n" +
+	"\fabout_job_id\x18\t \x01(\tR\n" +
+	"aboutJobId\"|\n" +
 	"\x0fListJobsRequest\x12-\n" +
 	"\x06filter\x18\x01 \x01(\v2\x15.rackbus.v1.JobFilterR\x06filter\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -1116,23 +1696,60 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x13GetJobEventsRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"K\n" +
 	"\x14GetJobEventsResponse\x123\n" +
-	"\x06events\x18\x01 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\x06events\"\xb3\x02\n" +
-	"\x0fJobHistoryEntry\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
-	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\tR\x04kind\x12*\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x14.rackbus.v1.JobStateR\x05state\x12 \n" +
-	"\vdescription\x18\x05 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05agent\x18\a \x01(\tR\x05agent\x120\n" +
-	"\afailure\x18\b \x01(\v2\x16.rackbus.v1.JobFailureR\afailure\x12\x18\n" +
-	"\apercent\x18\t \x01(\rR\apercent2\xf7\x02\n" +
+	"\x06events\x18\x01 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\x06events\"p\n" +
+	"\x1bStartNodeDiagnosticsRequest\x12/\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x19.rackbus.v1.DiagnosedNodeR\x05nodes\x12 \n" +
+	"\fabout_job_id\x18\x02 \x01(\tR\n" +
+	"aboutJobId\"A\n" +
+	"\rDiagnosedNode\x12\x17\n" +
+	"\arack_id\x18\x01 \x01(\tR\x06rackId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"s\n" +
+	"\x1cStartNodeDiagnosticsResponse\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12<\n" +
+	"\rrefused_nodes\x18\x02 \x03(\v2\x17.rackbus.v1.RefusedNodeR\frefusedNodes\"+\n" +
+	"\x12GetEvidenceRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xbb\x02\n" +
+	"\x13GetEvidenceResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.rackbus.v1.EvidenceStatusR\x06status\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x129\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x1a\n" +
+	"\bfilename\x18\x04 \x01(\tR\bfilename\x12!\n" +
+	"\fcontent_type\x18\x05 \x01(\tR\vcontentType\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x15\n" +
+	"\x06job_id\x18\a \x01(\tR\x05jobId\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\b \x01(\x03R\tsizeBytes\x12\x16\n" +
+	"\x06sha256\x18\t \x01(\fR\x06sha256\"D\n" +
+	"\x13PauseRolloutRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
+	"\x14PauseRolloutResponse\x12!\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"-\n" +
+	"\x14ResumeRolloutRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\":\n" +
+	"\x15ResumeRolloutResponse\x12!\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"D\n" +
+	"\x13AbortRolloutRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
+	"\x14AbortRolloutResponse\x12!\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job*q\n" +
+	"\x0eEvidenceStatus\x12\x1f\n" +
+	"\x1bEVIDENCE_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19EVIDENCE_STATUS_AVAILABLE\x10\x01\x12\x1f\n" +
+	"\x1bEVIDENCE_STATUS_UNAVAILABLE\x10\x022\xae\x06\n" +
 	"\x04Jobs\x12E\n" +
 	"\bListJobs\x12\x1b.rackbus.v1.ListJobsRequest\x1a\x1c.rackbus.v1.ListJobsResponse\x12?\n" +
 	"\x06GetJob\x12\x19.rackbus.v1.GetJobRequest\x1a\x1a.rackbus.v1.GetJobResponse\x12J\n" +
 	"\tWatchJobs\x12\x1c.rackbus.v1.WatchJobsRequest\x1a\x1d.rackbus.v1.WatchJobsResponse0\x01\x12H\n" +
 	"\tCancelJob\x12\x1c.rackbus.v1.CancelJobRequest\x1a\x1d.rackbus.v1.CancelJobResponse\x12Q\n" +
-	"\fGetJobEvents\x12\x1f.rackbus.v1.GetJobEventsRequest\x1a .rackbus.v1.GetJobEventsResponseB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\fGetJobEvents\x12\x1f.rackbus.v1.GetJobEventsRequest\x1a .rackbus.v1.GetJobEventsResponse\x12i\n" +
+	"\x14StartNodeDiagnostics\x12'.rackbus.v1.StartNodeDiagnosticsRequest\x1a(.rackbus.v1.StartNodeDiagnosticsResponse\x12N\n" +
+	"\vGetEvidence\x12\x1e.rackbus.v1.GetEvidenceRequest\x1a\x1f.rackbus.v1.GetEvidenceResponse\x12Q\n" +
+	"\fPauseRollout\x12\x1f.rackbus.v1.PauseRolloutRequest\x1a .rackbus.v1.PauseRolloutResponse\x12T\n" +
+	"\rResumeRollout\x12 .rackbus.v1.ResumeRolloutRequest\x1a!.rackbus.v1.ResumeRolloutResponse\x12Q\n" +
+	"\fAbortRollout\x12\x1f.rackbus.v1.AbortRolloutRequest\x1a .rackbus.v1.AbortRolloutResponseB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_jobs_service_proto_rawDescOnce sync.Once
@@ -1146,73 +1763,104 @@ func file_rackbus_v1_jobs_service_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_jobs_service_proto_rawDescData
 }
 
-var file_rackbus_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_rackbus_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_rackbus_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_rackbus_v1_jobs_service_proto_goTypes = []any{
-	(*Job)(nil),                   // 0: rackbus.v1.Job
-	(*JobFilter)(nil),             // 1: rackbus.v1.JobFilter
-	(*ListJobsRequest)(nil),       // 2: rackbus.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 3: rackbus.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 4: rackbus.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 5: rackbus.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 6: rackbus.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 7: rackbus.v1.WatchJobsResponse
-	(*CancelJobRequest)(nil),      // 8: rackbus.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),     // 9: rackbus.v1.CancelJobResponse
-	(*GetJobEventsRequest)(nil),   // 10: rackbus.v1.GetJobEventsRequest
-	(*GetJobEventsResponse)(nil),  // 11: rackbus.v1.GetJobEventsResponse
-	(*JobHistoryEntry)(nil),       // 12: rackbus.v1.JobHistoryEntry
-	(JobKind)(0),                  // 13: rackbus.v1.JobKind
-	(JobState)(0),                 // 14: rackbus.v1.JobState
-	(*JobFailure)(nil),            // 15: rackbus.v1.JobFailure
-	(*JobStage)(nil),              // 16: rackbus.v1.JobStage
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*JobCancel)(nil),             // 18: rackbus.v1.JobCancel
-	(*JobCounts)(nil),             // 19: rackbus.v1.JobCounts
-	(*RefusedNode)(nil),           // 20: rackbus.v1.RefusedNode
-	(CancelMode)(0),               // 21: rackbus.v1.CancelMode
+	(EvidenceStatus)(0),                  // 0: rackbus.v1.EvidenceStatus
+	(*Job)(nil),                          // 1: rackbus.v1.Job
+	(*JobFilter)(nil),                    // 2: rackbus.v1.JobFilter
+	(*ListJobsRequest)(nil),              // 3: rackbus.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),             // 4: rackbus.v1.ListJobsResponse
+	(*GetJobRequest)(nil),                // 5: rackbus.v1.GetJobRequest
+	(*GetJobResponse)(nil),               // 6: rackbus.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),             // 7: rackbus.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),            // 8: rackbus.v1.WatchJobsResponse
+	(*CancelJobRequest)(nil),             // 9: rackbus.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),            // 10: rackbus.v1.CancelJobResponse
+	(*GetJobEventsRequest)(nil),          // 11: rackbus.v1.GetJobEventsRequest
+	(*GetJobEventsResponse)(nil),         // 12: rackbus.v1.GetJobEventsResponse
+	(*StartNodeDiagnosticsRequest)(nil),  // 13: rackbus.v1.StartNodeDiagnosticsRequest
+	(*DiagnosedNode)(nil),                // 14: rackbus.v1.DiagnosedNode
+	(*StartNodeDiagnosticsResponse)(nil), // 15: rackbus.v1.StartNodeDiagnosticsResponse
+	(*GetEvidenceRequest)(nil),           // 16: rackbus.v1.GetEvidenceRequest
+	(*GetEvidenceResponse)(nil),          // 17: rackbus.v1.GetEvidenceResponse
+	(*PauseRolloutRequest)(nil),          // 18: rackbus.v1.PauseRolloutRequest
+	(*PauseRolloutResponse)(nil),         // 19: rackbus.v1.PauseRolloutResponse
+	(*ResumeRolloutRequest)(nil),         // 20: rackbus.v1.ResumeRolloutRequest
+	(*ResumeRolloutResponse)(nil),        // 21: rackbus.v1.ResumeRolloutResponse
+	(*AbortRolloutRequest)(nil),          // 22: rackbus.v1.AbortRolloutRequest
+	(*AbortRolloutResponse)(nil),         // 23: rackbus.v1.AbortRolloutResponse
+	(JobKind)(0),                         // 24: rackbus.v1.JobKind
+	(JobState)(0),                        // 25: rackbus.v1.JobState
+	(*JobFailure)(nil),                   // 26: rackbus.v1.JobFailure
+	(*JobStage)(nil),                     // 27: rackbus.v1.JobStage
+	(*timestamppb.Timestamp)(nil),        // 28: google.protobuf.Timestamp
+	(*JobCancel)(nil),                    // 29: rackbus.v1.JobCancel
+	(*JobCounts)(nil),                    // 30: rackbus.v1.JobCounts
+	(*NodeDiagnostics)(nil),              // 31: rackbus.v1.NodeDiagnostics
+	(*Rollout)(nil),                      // 32: rackbus.v1.Rollout
+	(*RefusedNode)(nil),                  // 33: rackbus.v1.RefusedNode
+	(CancelMode)(0),                      // 34: rackbus.v1.CancelMode
+	(*JobHistoryEntry)(nil),              // 35: rackbus.v1.JobHistoryEntry
 }
 var file_rackbus_v1_jobs_service_proto_depIdxs = []int32{
-	13, // 0: rackbus.v1.Job.kind:type_name -> rackbus.v1.JobKind
-	14, // 1: rackbus.v1.Job.state:type_name -> rackbus.v1.JobState
-	15, // 2: rackbus.v1.Job.failure:type_name -> rackbus.v1.JobFailure
-	16, // 3: rackbus.v1.Job.stages:type_name -> rackbus.v1.JobStage
-	17, // 4: rackbus.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	17, // 5: rackbus.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	17, // 6: rackbus.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	17, // 7: rackbus.v1.Job.finished_at:type_name -> google.protobuf.Timestamp
-	17, // 8: rackbus.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	18, // 9: rackbus.v1.Job.cancel:type_name -> rackbus.v1.JobCancel
-	19, // 10: rackbus.v1.Job.children:type_name -> rackbus.v1.JobCounts
-	14, // 11: rackbus.v1.JobFilter.states:type_name -> rackbus.v1.JobState
-	17, // 12: rackbus.v1.JobFilter.created_since:type_name -> google.protobuf.Timestamp
-	1,  // 13: rackbus.v1.ListJobsRequest.filter:type_name -> rackbus.v1.JobFilter
-	0,  // 14: rackbus.v1.ListJobsResponse.jobs:type_name -> rackbus.v1.Job
-	0,  // 15: rackbus.v1.GetJobResponse.job:type_name -> rackbus.v1.Job
-	0,  // 16: rackbus.v1.GetJobResponse.children:type_name -> rackbus.v1.Job
-	20, // 17: rackbus.v1.GetJobResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
-	1,  // 18: rackbus.v1.WatchJobsRequest.filter:type_name -> rackbus.v1.JobFilter
-	0,  // 19: rackbus.v1.WatchJobsResponse.job:type_name -> rackbus.v1.Job
-	21, // 20: rackbus.v1.CancelJobRequest.mode:type_name -> rackbus.v1.CancelMode
-	0,  // 21: rackbus.v1.CancelJobResponse.job:type_name -> rackbus.v1.Job
-	12, // 22: rackbus.v1.GetJobEventsResponse.events:type_name -> rackbus.v1.JobHistoryEntry
-	17, // 23: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
-	14, // 24: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
-	15, // 25: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
-	2,  // 26: rackbus.v1.Jobs.ListJobs:input_type -> rackbus.v1.ListJobsRequest
-	4,  // 27: rackbus.v1.Jobs.GetJob:input_type -> rackbus.v1.GetJobRequest
-	6,  // 28: rackbus.v1.Jobs.WatchJobs:input_type -> rackbus.v1.WatchJobsRequest
-	8,  // 29: rackbus.v1.Jobs.CancelJob:input_type -> rackbus.v1.CancelJobRequest
-	10, // 30: rackbus.v1.Jobs.GetJobEvents:input_type -> rackbus.v1.GetJobEventsRequest
-	3,  // 31: rackbus.v1.Jobs.ListJobs:output_type -> rackbus.v1.ListJobsResponse
-	5,  // 32: rackbus.v1.Jobs.GetJob:output_type -> rackbus.v1.GetJobResponse
-	7,  // 33: rackbus.v1.Jobs.WatchJobs:output_type -> rackbus.v1.WatchJobsResponse
-	9,  // 34: rackbus.v1.Jobs.CancelJob:output_type -> rackbus.v1.CancelJobResponse
-	11, // 35: rackbus.v1.Jobs.GetJobEvents:output_type -> rackbus.v1.GetJobEventsResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	24, // 0: rackbus.v1.Job.kind:type_name -> rackbus.v1.JobKind
+	25, // 1: rackbus.v1.Job.state:type_name -> rackbus.v1.JobState
+	26, // 2: rackbus.v1.Job.failure:type_name -> rackbus.v1.JobFailure
+	27, // 3: rackbus.v1.Job.stages:type_name -> rackbus.v1.JobStage
+	28, // 4: rackbus.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	28, // 5: rackbus.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	28, // 6: rackbus.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 7: rackbus.v1.Job.finished_at:type_name -> google.protobuf.Timestamp
+	28, // 8: rackbus.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	29, // 9: rackbus.v1.Job.cancel:type_name -> rackbus.v1.JobCancel
+	30, // 10: rackbus.v1.Job.children:type_name -> rackbus.v1.JobCounts
+	31, // 11: rackbus.v1.Job.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	32, // 12: rackbus.v1.Job.rollout:type_name -> rackbus.v1.Rollout
+	25, // 13: rackbus.v1.JobFilter.states:type_name -> rackbus.v1.JobState
+	28, // 14: rackbus.v1.JobFilter.created_since:type_name -> google.protobuf.Timestamp
+	2,  // 15: rackbus.v1.ListJobsRequest.filter:type_name -> rackbus.v1.JobFilter
+	1,  // 16: rackbus.v1.ListJobsResponse.jobs:type_name -> rackbus.v1.Job
+	1,  // 17: rackbus.v1.GetJobResponse.job:type_name -> rackbus.v1.Job
+	1,  // 18: rackbus.v1.GetJobResponse.children:type_name -> rackbus.v1.Job
+	33, // 19: rackbus.v1.GetJobResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
+	2,  // 20: rackbus.v1.WatchJobsRequest.filter:type_name -> rackbus.v1.JobFilter
+	1,  // 21: rackbus.v1.WatchJobsResponse.job:type_name -> rackbus.v1.Job
+	34, // 22: rackbus.v1.CancelJobRequest.mode:type_name -> rackbus.v1.CancelMode
+	1,  // 23: rackbus.v1.CancelJobResponse.job:type_name -> rackbus.v1.Job
+	35, // 24: rackbus.v1.GetJobEventsResponse.events:type_name -> rackbus.v1.JobHistoryEntry
+	14, // 25: rackbus.v1.StartNodeDiagnosticsRequest.nodes:type_name -> rackbus.v1.DiagnosedNode
+	33, // 26: rackbus.v1.StartNodeDiagnosticsResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
+	0,  // 27: rackbus.v1.GetEvidenceResponse.status:type_name -> rackbus.v1.EvidenceStatus
+	28, // 28: rackbus.v1.GetEvidenceResponse.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 29: rackbus.v1.PauseRolloutResponse.job:type_name -> rackbus.v1.Job
+	1,  // 30: rackbus.v1.ResumeRolloutResponse.job:type_name -> rackbus.v1.Job
+	1,  // 31: rackbus.v1.AbortRolloutResponse.job:type_name -> rackbus.v1.Job
+	3,  // 32: rackbus.v1.Jobs.ListJobs:input_type -> rackbus.v1.ListJobsRequest
+	5,  // 33: rackbus.v1.Jobs.GetJob:input_type -> rackbus.v1.GetJobRequest
+	7,  // 34: rackbus.v1.Jobs.WatchJobs:input_type -> rackbus.v1.WatchJobsRequest
+	9,  // 35: rackbus.v1.Jobs.CancelJob:input_type -> rackbus.v1.CancelJobRequest
+	11, // 36: rackbus.v1.Jobs.GetJobEvents:input_type -> rackbus.v1.GetJobEventsRequest
+	13, // 37: rackbus.v1.Jobs.StartNodeDiagnostics:input_type -> rackbus.v1.StartNodeDiagnosticsRequest
+	16, // 38: rackbus.v1.Jobs.GetEvidence:input_type -> rackbus.v1.GetEvidenceRequest
+	18, // 39: rackbus.v1.Jobs.PauseRollout:input_type -> rackbus.v1.PauseRolloutRequest
+	20, // 40: rackbus.v1.Jobs.ResumeRollout:input_type -> rackbus.v1.ResumeRolloutRequest
+	22, // 41: rackbus.v1.Jobs.AbortRollout:input_type -> rackbus.v1.AbortRolloutRequest
+	4,  // 42: rackbus.v1.Jobs.ListJobs:output_type -> rackbus.v1.ListJobsResponse
+	6,  // 43: rackbus.v1.Jobs.GetJob:output_type -> rackbus.v1.GetJobResponse
+	8,  // 44: rackbus.v1.Jobs.WatchJobs:output_type -> rackbus.v1.WatchJobsResponse
+	10, // 45: rackbus.v1.Jobs.CancelJob:output_type -> rackbus.v1.CancelJobResponse
+	12, // 46: rackbus.v1.Jobs.GetJobEvents:output_type -> rackbus.v1.GetJobEventsResponse
+	15, // 47: rackbus.v1.Jobs.StartNodeDiagnostics:output_type -> rackbus.v1.StartNodeDiagnosticsResponse
+	17, // 48: rackbus.v1.Jobs.GetEvidence:output_type -> rackbus.v1.GetEvidenceResponse
+	19, // 49: rackbus.v1.Jobs.PauseRollout:output_type -> rackbus.v1.PauseRolloutResponse
+	21, // 50: rackbus.v1.Jobs.ResumeRollout:output_type -> rackbus.v1.ResumeRolloutResponse
+	23, // 51: rackbus.v1.Jobs.AbortRollout:output_type -> rackbus.v1.AbortRolloutResponse
+	42, // [42:52] is the sub-list for method output_type
+	32, // [32:42] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_jobs_service_proto_init() }
@@ -1226,13 +1874,14 @@ func file_rackbus_v1_jobs_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_jobs_service_proto_rawDesc), len(file_rackbus_v1_jobs_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   13,
+			NumEnums:      1,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_rackbus_v1_jobs_service_proto_goTypes,
 		DependencyIndexes: file_rackbus_v1_jobs_service_proto_depIdxs,
+		EnumInfos:         file_rackbus_v1_jobs_service_proto_enumTypes,
 		MessageInfos:      file_rackbus_v1_jobs_service_proto_msgTypes,
 	}.Build()
 	File_rackbus_v1_jobs_service_proto = out.File

@@ -19,11 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Jobs_ListJobs_FullMethodName     = "/rackbus.v1.Jobs/ListJobs"
-	Jobs_GetJob_FullMethodName       = "/rackbus.v1.Jobs/GetJob"
-	Jobs_WatchJobs_FullMethodName    = "/rackbus.v1.Jobs/WatchJobs"
-	Jobs_CancelJob_FullMethodName    = "/rackbus.v1.Jobs/CancelJob"
-	Jobs_GetJobEvents_FullMethodName = "/rackbus.v1.Jobs/GetJobEvents"
+	Jobs_ListJobs_FullMethodName             = "/rackbus.v1.Jobs/ListJobs"
+	Jobs_GetJob_FullMethodName               = "/rackbus.v1.Jobs/GetJob"
+	Jobs_WatchJobs_FullMethodName            = "/rackbus.v1.Jobs/WatchJobs"
+	Jobs_CancelJob_FullMethodName            = "/rackbus.v1.Jobs/CancelJob"
+	Jobs_GetJobEvents_FullMethodName         = "/rackbus.v1.Jobs/GetJobEvents"
+	Jobs_StartNodeDiagnostics_FullMethodName = "/rackbus.v1.Jobs/StartNodeDiagnostics"
+	Jobs_GetEvidence_FullMethodName          = "/rackbus.v1.Jobs/GetEvidence"
+	Jobs_PauseRollout_FullMethodName         = "/rackbus.v1.Jobs/PauseRollout"
+	Jobs_ResumeRollout_FullMethodName        = "/rackbus.v1.Jobs/ResumeRollout"
+	Jobs_AbortRollout_FullMethodName         = "/rackbus.v1.Jobs/AbortRollout"
 )
 
 // JobsClient is the client API for Jobs service.
@@ -42,6 +47,16 @@ type JobsClient interface {
 	CancelJob(ctx context.Context, in *CancelJobRequest, opts ...grpc.CallOption) (*CancelJobResponse, error)
 	// GetJobEvents returns the history of one job.
 	GetJobEvents(ctx context.Context, in *GetJobEventsRequest, opts ...grpc.CallOption) (*GetJobEventsResponse, error)
+	// StartNodeDiagnostics collects, per node, what an engineer asks for after a failure.
+	StartNodeDiagnostics(ctx context.Context, in *StartNodeDiagnosticsRequest, opts ...grpc.CallOption) (*StartNodeDiagnosticsResponse, error)
+	// GetEvidence gives a link to the bundle that a diagnostics job has left.
+	GetEvidence(ctx context.Context, in *GetEvidenceRequest, opts ...grpc.CallOption) (*GetEvidenceResponse, error)
+	// PauseRollout holds a batch before its next wave.
+	PauseRollout(ctx context.Context, in *PauseRolloutRequest, opts ...grpc.CallOption) (*PauseRolloutResponse, error)
+	// ResumeRollout lets a batch that is held or pausing go on with its next wave.
+	ResumeRollout(ctx context.Context, in *ResumeRolloutRequest, opts ...grpc.CallOption) (*ResumeRolloutResponse, error)
+	// AbortRollout stops a batch: started children go on, all others are cancelled.
+	AbortRollout(ctx context.Context, in *AbortRolloutRequest, opts ...grpc.CallOption) (*AbortRolloutResponse, error)
 }
 
 type jobsClient struct {
@@ -111,6 +126,56 @@ func (c *jobsClient) GetJobEvents(ctx context.Context, in *GetJobEventsRequest, 
 	return out, nil
 }
 
+func (c *jobsClient) StartNodeDiagnostics(ctx context.Context, in *StartNodeDiagnosticsRequest, opts ...grpc.CallOption) (*StartNodeDiagnosticsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartNodeDiagnosticsResponse)
+	err := c.cc.Invoke(ctx, Jobs_StartNodeDiagnostics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) GetEvidence(ctx context.Context, in *GetEvidenceRequest, opts ...grpc.CallOption) (*GetEvidenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetEvidenceResponse)
+	err := c.cc.Invoke(ctx, Jobs_GetEvidence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) PauseRollout(ctx context.Context, in *PauseRolloutRequest, opts ...grpc.CallOption) (*PauseRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseRolloutResponse)
+	err := c.cc.Invoke(ctx, Jobs_PauseRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) ResumeRollout(ctx context.Context, in *ResumeRolloutRequest, opts ...grpc.CallOption) (*ResumeRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeRolloutResponse)
+	err := c.cc.Invoke(ctx, Jobs_ResumeRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) AbortRollout(ctx context.Context, in *AbortRolloutRequest, opts ...grpc.CallOption) (*AbortRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbortRolloutResponse)
+	err := c.cc.Invoke(ctx, Jobs_AbortRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobsServer is the server API for Jobs service.
 // All implementations must embed UnimplementedJobsServer
 // for forward compatibility.
@@ -127,6 +192,16 @@ type JobsServer interface {
 	CancelJob(context.Context, *CancelJobRequest) (*CancelJobResponse, error)
 	// GetJobEvents returns the history of one job.
 	GetJobEvents(context.Context, *GetJobEventsRequest) (*GetJobEventsResponse, error)
+	// StartNodeDiagnostics collects, per node, what an engineer asks for after a failure.
+	StartNodeDiagnostics(context.Context, *StartNodeDiagnosticsRequest) (*StartNodeDiagnosticsResponse, error)
+	// GetEvidence gives a link to the bundle that a diagnostics job has left.
+	GetEvidence(context.Context, *GetEvidenceRequest) (*GetEvidenceResponse, error)
+	// PauseRollout holds a batch before its next wave.
+	PauseRollout(context.Context, *PauseRolloutRequest) (*PauseRolloutResponse, error)
+	// ResumeRollout lets a batch that is held or pausing go on with its next wave.
+	ResumeRollout(context.Context, *ResumeRolloutRequest) (*ResumeRolloutResponse, error)
+	// AbortRollout stops a batch: started children go on, all others are cancelled.
+	AbortRollout(context.Context, *AbortRolloutRequest) (*AbortRolloutResponse, error)
 	mustEmbedUnimplementedJobsServer()
 }
 
@@ -151,6 +226,21 @@ func (UnimplementedJobsServer) CancelJob(context.Context, *CancelJobRequest) (*C
 }
 func (UnimplementedJobsServer) GetJobEvents(context.Context, *GetJobEventsRequest) (*GetJobEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJobEvents not implemented")
+}
+func (UnimplementedJobsServer) StartNodeDiagnostics(context.Context, *StartNodeDiagnosticsRequest) (*StartNodeDiagnosticsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartNodeDiagnostics not implemented")
+}
+func (UnimplementedJobsServer) GetEvidence(context.Context, *GetEvidenceRequest) (*GetEvidenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEvidence not implemented")
+}
+func (UnimplementedJobsServer) PauseRollout(context.Context, *PauseRolloutRequest) (*PauseRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseRollout not implemented")
+}
+func (UnimplementedJobsServer) ResumeRollout(context.Context, *ResumeRolloutRequest) (*ResumeRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeRollout not implemented")
+}
+func (UnimplementedJobsServer) AbortRollout(context.Context, *AbortRolloutRequest) (*AbortRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbortRollout not implemented")
 }
 func (UnimplementedJobsServer) mustEmbedUnimplementedJobsServer() {}
 func (UnimplementedJobsServer) testEmbeddedByValue()              {}
@@ -256,6 +346,96 @@ func _Jobs_GetJobEvents_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Jobs_StartNodeDiagnostics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartNodeDiagnosticsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).StartNodeDiagnostics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_StartNodeDiagnostics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).StartNodeDiagnostics(ctx, req.(*StartNodeDiagnosticsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_GetEvidence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEvidenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).GetEvidence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_GetEvidence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).GetEvidence(ctx, req.(*GetEvidenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_PauseRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).PauseRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_PauseRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).PauseRollout(ctx, req.(*PauseRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_ResumeRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).ResumeRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_ResumeRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).ResumeRollout(ctx, req.(*ResumeRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_AbortRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbortRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).AbortRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_AbortRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).AbortRollout(ctx, req.(*AbortRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Jobs_ServiceDesc is the grpc.ServiceDesc for Jobs service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -278,6 +458,26 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetJobEvents",
 			Handler:    _Jobs_GetJobEvents_Handler,
+		},
+		{
+			MethodName: "StartNodeDiagnostics",
+			Handler:    _Jobs_StartNodeDiagnostics_Handler,
+		},
+		{
+			MethodName: "GetEvidence",
+			Handler:    _Jobs_GetEvidence_Handler,
+		},
+		{
+			MethodName: "PauseRollout",
+			Handler:    _Jobs_PauseRollout_Handler,
+		},
+		{
+			MethodName: "ResumeRollout",
+			Handler:    _Jobs_ResumeRollout_Handler,
+		},
+		{
+			MethodName: "AbortRollout",
+			Handler:    _Jobs_AbortRollout_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
