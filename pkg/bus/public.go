@@ -20,8 +20,12 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// publicEventVersion is the version of the public event's JSON schema.
+// publicEventVersion is the version of the public event's JSON schema, which
+// docs/events has. Within a version members are added, never changed or removed.
 const publicEventVersion = 1
+
+// publicEventSchema names that schema in the ce-dataschema header.
+const publicEventSchema = "urn:rackbus:schema:job-event:v1"
 
 // PublicEvent is one change of a job's state as other systems receive it: the
 // JSON body of a CloudEvents 1.0 message in binary mode.
@@ -45,11 +49,20 @@ type PublicEvent struct {
 
 // PublicFailure says why a job did not complete.
 type PublicFailure struct {
-	ErrorCode   string `json:"error_code"`
-	FailureCode string `json:"failure_code"`
-	Message     string `json:"message"`
-	Phase       string `json:"phase,omitempty"`
-	MessageID   string `json:"device_message_id,omitempty"`
+	ErrorCode   string        `json:"error_code"`
+	FailureCode string        `json:"failure_code"`
+	Message     string        `json:"message"`
+	Phase       string        `json:"phase,omitempty"`
+	Device      *PublicAnswer `json:"device,omitempty"`
+}
+
+// PublicAnswer is what a device said when it refused, credentials masked.
+type PublicAnswer struct {
+	MessageID  string `json:"message_id,omitempty"`
+	Message    string `json:"message,omitempty"`
+	Severity   string `json:"severity,omitempty"`
+	Resolution string `json:"resolution,omitempty"`
+	HTTPStatus int32  `json:"http_status,omitempty"`
 }
 
 // PublishOutbox copies the state changes that fold commits of a partition left
@@ -152,7 +165,12 @@ func publicMessage(t *rackbusv1.JobTransition) (*nats.Msg, error) {
 		e.Failure = &PublicFailure{
 			ErrorCode:   job.ErrorCode(f.GetCode()).String(),
 			FailureCode: f.GetFailureCode(), Message: f.GetMessage(), Phase: f.GetPhase(),
-			MessageID: f.GetDevice().GetMessageId(),
+		}
+		if a := f.GetDevice(); a != nil {
+			e.Failure.Device = &PublicAnswer{
+				MessageID: a.GetMessageId(), Message: a.GetMessage(), Severity: a.GetSeverity(),
+				Resolution: a.GetResolution(), HTTPStatus: a.GetHttpStatus(),
+			}
 		}
 	}
 	data, err := json.Marshal(e)
@@ -165,6 +183,7 @@ func publicMessage(t *rackbusv1.JobTransition) (*nats.Msg, error) {
 	m.Header.Set("ce-id", fmt.Sprintf("%s:%d", id, e.N))
 	m.Header.Set("ce-type", "rackbus.job."+e.State+".v1")
 	m.Header.Set("ce-source", "rackbus/jobs")
+	m.Header.Set("ce-dataschema", publicEventSchema)
 	m.Header.Set("ce-subject", rackToken(e.RackID)+"/"+nodeToken(e.NodeID)+"/"+id.String())
 	m.Header.Set("ce-time", e.At.UTC().Format(time.RFC3339Nano))
 	m.Header.Set("content-type", "application/json")

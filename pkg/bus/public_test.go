@@ -5,6 +5,11 @@ package bus
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +77,8 @@ func TestOutboxIsPublishedOnceAndInOrder(t *testing.T) {
 	}, got)
 	require.Equal(t, "rackbus.events.rack=201.node-1."+a.String()+".firmware_update.failed", subjects[2])
 	require.Equal(t, &PublicFailure{
-		ErrorCode: "Unauthenticated", FailureCode: "BMC_AUTH_FAILED", Message: "no", Phase: "login", MessageID: "Base.1.0.NoSession",
+		ErrorCode: "Unauthenticated", FailureCode: "BMC_AUTH_FAILED", Message: "no", Phase: "login",
+		Device: &PublicAnswer{MessageID: "Base.1.0.NoSession"},
 	}, events[2].Failure)
 	left, err := c.countSubjects(t.Context(), streamState, subjOutPrefix+">")
 	require.NoError(t, err)
@@ -108,5 +114,38 @@ func TestWriteUnderWayIsNotTakenForStored(t *testing.T) {
 		err := (&apiError{Code: 400, ErrCode: code}).asError("write")
 		require.ErrorIs(t, err, ErrConflict)
 		require.Equal(t, want, inFlight(err), code)
+	}
+}
+
+// The published schema has every member of an event, and no other.
+func TestPublicEventsAreAsTheSchemaSays(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/events/job-event.v1.schema.json")
+	require.NoError(t, err)
+	type object struct {
+		Required   []string                   `json:"required"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	var schema struct {
+		ID string `json:"$id"`
+		object
+		Defs map[string]object `json:"$defs"`
+	}
+	require.NoError(t, json.Unmarshal(text, &schema))
+	require.Equal(t, publicEventSchema, schema.ID)
+	for _, c := range []struct {
+		schema object
+		value  any
+	}{{schema.object, PublicEvent{}}, {schema.Defs["failure"], PublicFailure{}}, {schema.Defs["answer"], PublicAnswer{}}} {
+		var members, required []string
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(c.value)) {
+			name, optional, _ := strings.Cut(f.Tag.Get("json"), ",")
+			members = append(members, name)
+			if optional == "" {
+				required = append(required, name)
+			}
+		}
+		require.ElementsMatch(t, members, slices.Collect(maps.Keys(c.schema.Properties)))
+		require.ElementsMatch(t, required, c.schema.Required)
 	}
 }
