@@ -471,6 +471,7 @@ func TestDeadlineShortensLimits(t *testing.T) {
 	require.WithinDuration(t, req.Deadline, h.record(res.JobID).Deadline, time.Second)
 	cmd := h.fetch(1)[res.JobID.String()]
 	require.InDelta(t, 600, cmd.GetRunLimitSeconds(), 2)
+	require.True(t, req.Deadline.Equal(cmd.GetDeadline().AsTime()), "however long the job waits")
 }
 
 func TestOptionsAreChecked(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/tracing"
 )
 
 // Admitter admits jobs. All admissions of a process should go through one, since
@@ -121,6 +122,9 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 	if req.Reserve != nil && !leaf {
 		return Result{}, errReservation
 	}
+	if err := checkRollout(req, leaf); err != nil {
+		return Result{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
 	if res, found, err := a.Lookup(ctx, req.Idempotency, req.refs()); err != nil || found {
@@ -134,6 +138,7 @@ func (a *Admitter) admit(ctx context.Context, req *Request, leaf bool) (Result, 
 		return Result{}, err
 	}
 	b := newBatch(a, req, id, leaf)
+	b.traceparent = tracing.Parent(ctx)
 	err = b.admitAll(ctx)
 	if errors.Is(err, errKeyTaken) {
 		// The same key was used at the same moment; its admission stands.

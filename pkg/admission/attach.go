@@ -9,12 +9,14 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/tracing"
 )
 
 // Texts of a whole request that its parent cannot take, beside that of pkg/job.
 const (
 	textStopping = "job %s takes no child: it was asked to stop"
 	textNoBatch  = "job %s takes no child: it is not a batch"
+	textInWaves  = "job %s takes no child: it starts its nodes in waves"
 )
 
 // What a request to attach must not come with. A repetition needs no key to be
@@ -46,6 +48,9 @@ func (a *Admitter) Attach(ctx context.Context, parent job.ID, req Request) (Resu
 	if req.Reserve != nil {
 		return Result{}, errReservation
 	}
+	if req.Rollout != nil {
+		return Result{}, errRollout
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.opts.Limit)
 	defer cancel()
 	if a.draining.Load() {
@@ -55,6 +60,7 @@ func (a *Admitter) Attach(ctx context.Context, parent job.ID, req Request) (Resu
 		return Result{}, err
 	}
 	b := newBatch(a, &req, parent, false)
+	b.traceparent = tracing.Parent(ctx)
 	b.extends, b.created = true, true
 	return a.finish(ctx, b, b.admitAll(ctx))
 }
@@ -99,6 +105,8 @@ func takesChildren(id job.ID, r *job.Record) error {
 		return unusable(job.ParentUnusableText(id))
 	case r.Kind != job.KindParent:
 		return unusable(fmt.Sprintf(textNoBatch, id))
+	case r.Rollout != nil:
+		return unusable(fmt.Sprintf(textInWaves, id))
 	case r.Cancel != nil:
 		return unusable(fmt.Sprintf(textStopping, id))
 	}

@@ -49,6 +49,11 @@ type batch struct {
 	closed string
 	// parked are the nodes, by index, whose job waits behind another.
 	parked []int
+	// traceparent is the span of the call, which the jobs belong to.
+	traceparent string
+	// places is the number of its rack or domain for each node of the request, for a
+	// rollout with a spread.
+	places []uint32
 }
 
 func newBatch(a *Admitter, req *Request, id job.ID, leaf bool) *batch {
@@ -74,6 +79,7 @@ func newBatch(a *Admitter, req *Request, id job.ID, leaf bool) *batch {
 		}
 		seen[n.Ref] = true
 	}
+	b.places = placesOf(req)
 	return b
 }
 
@@ -156,8 +162,22 @@ func (b *batch) runLimit(now time.Time) time.Duration {
 	return max(min(limit, b.req.Deadline.Sub(now)), time.Second)
 }
 
+// parentDeadline is when the batch must have ended: at the caller's deadline, else
+// some time after its last child, each of which has a deadline of its own. That of
+// a rollout is for its waves.
+func (b *batch) parentDeadline(now time.Time) time.Time {
+	if b.req.Rollout != nil {
+		return b.rolloutDeadline()
+	}
+	at := now.Add(max(b.a.opts.QueueDeadline, b.a.opts.ParkedDeadline) + b.runLimit(now) + parentSlack)
+	if d := b.req.Deadline; !d.IsZero() && d.Before(at) {
+		return d
+	}
+	return at
+}
+
 // lifetime is more than the time until the records of the batch are reaped.
 func (b *batch) lifetime() time.Duration {
 	o := &b.a.opts
-	return max(o.QueueDeadline, o.ParkedDeadline) + max(o.runLimit(b.req.Type), b.req.MinRun) + o.Retention + time.Hour
+	return b.rolloutLimit(b.started) + max(o.QueueDeadline, o.ParkedDeadline) + max(o.runLimit(b.req.Type), b.req.MinRun) + o.Retention + time.Hour
 }

@@ -47,7 +47,7 @@ func (s *share) decideBusy(ctx context.Context, p *plan) error {
 		return nil
 	}
 	policy := s.b.a.opts.onBusy(s.b.req.Type, s.b.req.OnBusy)
-	if policy == OnBusyRefuse || refusal.Holder.IsZero() || s.b.req.Nodes[p.index].Ended != nil {
+	if policy == OnBusyRefuse || s.b.req.Rollout != nil || refusal.Holder.IsZero() || s.b.req.Nodes[p.index].Ended != nil {
 		p.refusal = refusal
 		return nil
 	}

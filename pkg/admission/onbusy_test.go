@@ -88,6 +88,7 @@ func TestSupersedeReplacesWhatHasNotStarted(t *testing.T) {
 		require.NotNil(t, e)
 		require.Equal(t, job.StateSuperseded, e.State)
 		require.Contains(t, e.Failure.Message, newer.JobID.String())
+		require.Contains(t, e.Description, newer.JobID.String())
 	}
 	require.Nil(t, h.finished(newer.JobID))
 	lock, err := h.conn.Lock(t.Context(), ref(1))

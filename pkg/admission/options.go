@@ -73,6 +73,9 @@ type Options struct {
 	QueueDeadline time.Duration
 	// ParkedDeadline is how long a job may wait behind another; default 24 h.
 	ParkedDeadline time.Duration
+	// RolloutDeadline is how long a batch may take until all of its waves have
+	// begun; default 168 h.
+	RolloutDeadline time.Duration
 	// RunLimits is how long jobs may run, by type, in place of the type's own.
 	RunLimits map[job.Type]time.Duration
 	// OnBusy is what happens to busy nodes, by type, when the request leaves it
@@ -137,6 +140,7 @@ func (o Options) withDefaults() (Options, error) {
 		&o.Retention:        24 * time.Hour,
 		&o.QueueDeadline:    time.Hour,
 		&o.ParkedDeadline:   24 * time.Hour,
+		&o.RolloutDeadline:  168 * time.Hour,
 		&o.AdmitTimeout:     time.Minute,
 		&o.Limit:            30 * time.Second,
 		&o.BrokerLimit:      8 * time.Second,

@@ -59,6 +59,11 @@ type Node struct {
 	// operation. Ids, type, family and times are filled in by the admission. It
 	// may be called again for another id after a lost race.
 	Command func(id job.ID) (*rackbusv1.JobCommand, error)
+	// About is the job that the new one looks into, for node diagnostics.
+	About job.ID
+	// Domain is the switch domain of the operation, for a rollout that counts by
+	// domain; empty without one.
+	Domain string
 	// Ended, when set, is the job's outcome, in place of a Command. A node that is
 	// busy is refused all the same, and never waited for.
 	Ended *Ended
@@ -72,9 +77,10 @@ type Request struct {
 	// RackID of the parent; empty when the batch spans racks.
 	RackID string
 	OnBusy OnBusy
-	// Deadline shortens the limits for waiting and running when it is set: a job
-	// that has not started by then times out, and one that has may run for at
-	// most the time that was left at admission.
+	// Deadline is when the jobs must have ended, when it is set: a job that has not
+	// started by then times out, and one that has is stopped. It shortens the limits
+	// for waiting and running, and cannot lengthen them: a deadline that lies behind
+	// what is configured counts for nothing.
 	Deadline    time.Time
 	Idempotency Idempotency
 	// NothingAdmitted is the message of a parent without any child.
@@ -86,6 +92,12 @@ type Request struct {
 	// MinRun is how long the job must be allowed to run, whatever the limit of its
 	// type; a nearer Deadline counts all the same.
 	MinRun time.Duration
+	// About is the job that the batch as a whole looks into, for node diagnostics.
+	About job.ID
+	// Rollout lets the children of a batch start in waves; nil starts them all at
+	// once. The batch takes its nodes from the start, and its Deadline is until when
+	// all must have started.
+	Rollout *job.RolloutPlan
 	// Reserve is for AdmitCoordinator only.
 	Reserve *Reservation
 	Nodes   []Node

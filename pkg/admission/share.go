@@ -24,6 +24,10 @@ const (
 	shareMessages = 6
 )
 
+// parentSlack is how long a batch may outlive the limits of its children, which need
+// some time to be stopped.
+const parentSlack = time.Hour
+
 // commandSlack is how long a command outlives the limits of its job.
 const commandSlack = time.Hour
 
@@ -162,16 +166,20 @@ func (s *share) writeParent(tx *bus.Tx) error {
 	if b.created {
 		// With jobs that have ended it could end here; that is left to the fold.
 		last := (s.last || b.extends) && !s.anyEnded()
-		r, err := grow(s.parent, s.accepted(), last, s.now)
+		r, err := grow(s.growRollout(s.parent), s.accepted(), last, s.now)
 		if err != nil {
 			return err
 		}
 		r = s.countEnded(r)
+		if at := b.parentDeadline(s.now); b.extends && at.After(r.Deadline) && !r.Deadline.IsZero() {
+			r.Deadline = at.UTC().Round(0) // its timer, which fires earlier, is armed again then
+		}
 		tx.ReplaceRecord(&r, s.parentRev)
+		s.armRollout(tx, &r)
 	} else {
 		r := job.NewParent(job.Spec{
 			ID: b.id, Type: b.req.Type, Name: b.req.Name, RackID: b.req.RackID, CreatedAt: s.now, Visible: true,
-			Cleanup: b.req.Cleanup,
+			Cleanup: b.req.Cleanup, About: b.req.About, Rollout: s.newRollout(), Deadline: b.parentDeadline(s.now),
 		}, s.accepted(), s.last)
 		r = s.countEnded(r)
 		if r.State.Terminal() {
@@ -184,6 +192,10 @@ func (s *share) writeParent(tx *bus.Tx) error {
 			}
 		}
 		tx.CreateRecord(&r)
+		s.armRollout(tx, &r)
+		if !r.State.Terminal() {
+			tx.ArmTimer(bus.TimerDeadline, b.id, r.Deadline)
+		}
 		// A batch that has failed already has no child whose events would make it
 		// known if this process dies before it does.
 		if !s.last || r.State.Terminal() {
@@ -216,7 +228,7 @@ func grow(parent job.Record, attached uint32, last bool, now time.Time) (job.Rec
 		if r.Cancel != nil {
 			mode = r.Cancel.Mode
 		}
-		r.Admitted = false
+		r.Admitted, r.Rollout = false, parent.Rollout
 		_, r.Description, _ = job.Aggregate(r.Counts, r.Total, false, mode, r.Type.Wording())
 	}
 	return r, nil
@@ -228,7 +240,7 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	spec := job.Spec{
 		ID: id, Type: b.req.Type, Name: b.req.Name, RackID: n.Ref.RackID, NodeID: n.Ref.NodeID,
 		Family: string(n.Family), CreatedAt: s.now, Deadline: s.now.Add(wait), Visible: b.leaf,
-		Cleanup: b.req.Cleanup,
+		Cleanup: b.req.Cleanup, About: n.About,
 	}
 	if p.park {
 		spec.WaitsFor = p.holder
@@ -244,6 +256,9 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	if n.Ended != nil {
 		return s.writeEnded(tx, r, n.Ended)
 	}
+	if b.req.Rollout != nil {
+		r, r.Deadline = job.RolloutQueued(r), time.Time{}
+	}
 	cmd, err := n.Command(id)
 	if err != nil {
 		return fmt.Errorf("admission: command for node %s: %w", n.Ref, err)
@@ -253,8 +268,11 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 		cmd.ParentJobId = b.id.String()
 	}
 	cmd.Type, cmd.Family = string(b.req.Type), string(n.Family)
-	cmd.CreatedAt = timestamppb.New(s.now)
+	cmd.CreatedAt, cmd.Traceparent = timestamppb.New(s.now), b.traceparent
 	cmd.RunLimitSeconds = int64(run / time.Second)
+	if d := b.req.Deadline; !d.IsZero() && b.req.Rollout == nil {
+		cmd.Deadline = timestamppb.New(d)
+	}
 
 	lock := &rackbusv1.NodeLock{V: 1, JobId: id.String(), Type: string(b.req.Type), Since: timestamppb.New(s.now)}
 	if p.park {
@@ -264,6 +282,11 @@ func (s *share) writeNode(tx *bus.Tx, p *plan, id job.ID) error {
 	tx.HoldNode(n.Ref, lock, p.lock.Revision)
 	s.writeReserved(tx, id)
 	tx.CreateRecord(&r)
+	if b.req.Rollout != nil {
+		// It holds its node, and is offered, with a deadline, when its wave begins.
+		tx.ParkCommand(cmd, b.rolloutLimit(s.now)+wait+run+commandSlack)
+		return nil
+	}
 	if p.park {
 		tx.ParkCommand(cmd, wait+run+commandSlack)
 	} else {

@@ -110,6 +110,9 @@ func (a *Admitter) sealUnstarted(ctx context.Context, id job.ID, state job.State
 		Kind: job.EventFinished, ID: id, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family,
 		Epoch: 1, N: 1, State: state, Failure: failure, At: now,
 	}
+	if state == job.StateSuperseded {
+		e.Description = "Superseded: " + failure.Message // it names the new job
+	}
 	_, err = a.opts.Conn.PutCheckpoint(ctx, &rackbusv1.JobCheckpoint{
 		V: 1, JobId: id.String(), ParentJobId: parentText(id), RackId: r.RackID, NodeId: r.NodeID,
 		Type: string(r.Type), Family: r.Family, Owner: sealOwner, Epoch: 1,

@@ -212,7 +212,7 @@ func (a *Agent) ownership(ctx context.Context, d *bus.Delivery, ck *rackbusv1.Jo
 }
 
 // firstCheckpoint is that of a job which nobody has worked on yet. Its run limit
-// counts from now.
+// counts from now; a deadline of the command counts all the same.
 func firstCheckpoint(cmd *rackbusv1.JobCommand, owner string, at *timestamppb.Timestamp) *rackbusv1.JobCheckpoint {
 	first := &rackbusv1.JobCheckpoint{
 		V: 1, JobId: cmd.GetJobId(), ParentJobId: cmd.GetParentJobId(), Type: cmd.GetType(), Family: cmd.GetFamily(),
@@ -221,6 +221,9 @@ func firstCheckpoint(cmd *rackbusv1.JobCommand, owner string, at *timestamppb.Ti
 	}
 	if limit := time.Duration(cmd.GetRunLimitSeconds()) * time.Second; limit > 0 {
 		first.Deadline = timestamppb.New(at.AsTime().Add(limit))
+	}
+	if d := cmd.GetDeadline(); d != nil && (first.GetDeadline() == nil || d.AsTime().Before(first.GetDeadline().AsTime())) {
+		first.Deadline = d
 	}
 	return first
 }

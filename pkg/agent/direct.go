@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -154,7 +155,9 @@ func (d *direct) frame(ctx context.Context) *frame {
 		secrets:  func(*rackbusv1.JobCommand, proto.Message) error { return credentials.ErrNone },
 		drained:  context.WithoutCancel(ctx), // a direct run is stopped or cut, never drained
 		finished: func(job.Event) {}, progressInterval: d.o.ProgressInterval,
-		releaseTimeout: d.o.ReleaseTimeout, request: d.o.ReleaseTimeout, failpoints: d.o.Failpoints, log: d.o.Logger,
+		deadlineGrace:  DefaultDeadlineGrace,
+		releaseTimeout: d.o.ReleaseTimeout, request: d.o.ReleaseTimeout, failpoints: d.o.Failpoints,
+		tracer: noop.NewTracerProvider(), log: d.o.Logger,
 	}
 }
 

@@ -19,19 +19,18 @@ import (
 // execute runs a claimed job to its end and reports it. track is called once the
 // job can be asked to stop.
 func (t *Task) execute(root context.Context, track func()) {
+	root, end := t.trace(root)
+	defer end()
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(context.Canceled)
 	t.cancel = cancel
 	if err := t.ask(t.ck.GetCancel()); err != nil {
 		t.log.Error("request to stop not readable", "err", err)
 	}
-	if deadline := t.ck.GetDeadline(); deadline != nil {
-		left := time.Until(deadline.AsTime())
-		if left <= 0 {
-			cancel(ErrDeadline)
-		}
-		timer := time.AfterFunc(left, func() { cancel(ErrDeadline) })
-		defer timer.Stop()
+	left := time.Until(t.ck.GetDeadline().AsTime())
+	limited := t.ck.GetDeadline() != nil
+	if limited && left <= 0 {
+		cancel(ErrDeadline)
 	}
 	// The start is reported under root: cut short, it might arrive behind the outcome.
 	started := t.picture(job.EventStarted)
@@ -40,12 +39,27 @@ func (t *Task) execute(root context.Context, track func()) {
 	}
 	t.log.Info("job started", "op", t.Command().GetType(), "epoch", started.Epoch, "attempt", started.Attempt)
 	t.reporter = startReporter(root, t.f.progressInterval, t.publishProgress)
+	if limited {
+		defer time.AfterFunc(left, t.expire).Stop()
+		defer time.AfterFunc(left+t.f.deadlineGrace, func() { cancel(ErrDeadline) }).Stop()
+	}
 	track()
 	if err := t.f.events.PublishEvent(root, &started); err != nil {
 		t.log.Warn("start not reported", "err", err)
 	}
 	outcome, err := t.runHandler(ctx)
 	t.conclude(root, ctx, outcome, err)
+}
+
+// expire asks a job that has passed its deadline to stop, as the jobs service does.
+func (t *Task) expire() {
+	t.log.Info("run deadline passed, the job is to stop at its next safe point")
+	err := t.ask(job.CancelToProto(&job.Cancel{
+		Mode: job.CancelGraceful, Reason: job.CancelReasonDeadline, RequestedBy: t.f.instance, RequestedAt: now(),
+	}))
+	if err != nil {
+		t.log.Error("job not asked to stop", "err", err)
+	}
 }
 
 // runHandler turns a panic into an error, and keeps the process alive.
@@ -101,6 +115,7 @@ func (t *Task) conclude(root, ctx context.Context, o Outcome, err error) {
 		return
 	}
 	v := t.verdict(cause, o, err)
+	t.found = o.Diagnostics
 	// A workflow that ended as the process was cut has an outcome all the same.
 	sctx, cancel := outlast(root, t.f.releaseTimeout)
 	defer cancel()
@@ -167,41 +182,84 @@ func (t *Task) verdict(cause error, o Outcome, err error) verdict {
 		return verdict{job.StateCompleted, o.Description, nil, o.ResultJSON}
 	case errors.Is(cause, ErrTerminated), errors.Is(err, ErrTerminated):
 		if byDeadline {
-			return deadlineVerdict(stage, o)
+			return t.deadlineVerdict(true, o)
 		}
-		f := job.NewFailure(job.FailureTerminatedByOperator,
-			"terminated during "+orStart(stage)+": hardware state unknown")
+		code := job.FailureTerminatedByOperator
+		if asked != nil && asked.Reason == job.CancelReasonShutdown {
+			code = job.FailureShuttingDown
+		}
+		f := job.NewFailure(code, t.cutText("terminated"))
 		f.Phase = stage
 		return verdict{job.StateTerminated, f.Message, f, o.ResultJSON}
 	case errors.Is(cause, ErrDeadline), byDeadline && errors.Is(err, ErrCancelled):
-		return deadlineVerdict(stage, o)
+		return t.deadlineVerdict(errors.Is(cause, ErrDeadline), o)
 	case errors.Is(err, ErrCancelled):
-		f := job.NewFailure(job.FailureCancelledByOperator, "cancelled before "+orStart(stage)+" was left")
+		f := job.NewFailure(job.FailureCancelledByOperator, "cancelled at a safe point, "+place(stage))
 		f.Phase = "cancelled"
 		if errors.As(err, &fail) {
 			f.Message = fail.Failure.Message // the workflow says where it stopped
 		}
 		return verdict{job.StateCancelled, "Cancelled", f, o.ResultJSON}
 	case errors.As(err, &fail):
-		return verdict{job.StateFailed, o.Description, fail.Failure, o.ResultJSON}
+		return verdict{job.StateFailed, "", fail.Failure, o.ResultJSON}
 	default:
 		f := job.NewFailure(job.FailureInternal, err.Error())
 		f.Phase = stage
-		return verdict{job.StateFailed, o.Description, f, o.ResultJSON}
+		return verdict{job.StateFailed, "", f, o.ResultJSON}
 	}
 }
 
-func deadlineVerdict(stage string, o Outcome) verdict {
-	f := job.NewFailure(job.FailureDeadlineExceeded, "the job passed its deadline during "+orStart(stage))
+// deadlineVerdict is that of a job which has passed its deadline. cut says that it
+// did not reach a safe point.
+func (t *Task) deadlineVerdict(cut bool, o Outcome) verdict {
+	stage := t.stageName()
+	text := "the job passed its deadline and stopped at a safe point, " + place(stage)
+	if s, _ := t.underWay(); cut && s.Uninterruptible {
+		text = t.cutText("the job passed its deadline and was cut")
+	} else if cut {
+		text = "the job passed its deadline and was cut, " + place(stage)
+	}
+	f := job.NewFailure(job.FailureDeadlineExceeded, text)
 	f.Phase = stage
 	return verdict{job.StateTimedOut, "Timed out", f, o.ResultJSON}
 }
 
-func orStart(stage string) string {
-	if stage == "" {
-		return "its start"
+// cutText tells what was under way when the job was cut.
+func (t *Task) cutText(how string) string {
+	s, inFlight := t.underWay()
+	if s.Name == "" {
+		switch begun := t.stageName() != ""; {
+		case begun:
+			how += " between stages"
+		case t.Epoch() > 1:
+			how += " after its worker was lost"
+		default:
+			how += " before its first stage"
+		}
 	}
-	return stage
+	return job.CutText(how, s, inFlight)
+}
+
+// underWay is the stage that has begun and has not ended well, the zero one when
+// there is none, and what the device is at work on. An earlier owner may have been
+// in the stage behind the last that it has recorded.
+func (t *Task) underWay() (job.Stage, string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.timeline.Current()
+	began := s.Status == job.StageRunning || s.Status == job.StageFailed
+	if !ok || !began && (t.stage != nil || t.ck.GetEpoch() == 1) {
+		s = job.Stage{}
+	}
+	return s, t.ck.GetInFlight()
+}
+
+// place is where a job was, stage being the last that it has begun.
+func place(stage string) string {
+	if stage == "" {
+		return "before its first stage"
+	}
+	return "in or behind stage " + stage
 }
 
 // seal fixes the outcome in the checkpoint. From here on the job has ended,
@@ -211,7 +269,7 @@ func (t *Task) seal(ctx context.Context, v verdict) error {
 	return t.finish(ctx, func(ck *rackbusv1.JobCheckpoint) {
 		ck.Done = true
 		e := outcomeEvent(ck, t.Command(), v)
-		e.Agent = t.f.instance
+		e.Agent, e.Diagnostics = t.f.instance, t.found
 		t.mu.Lock()
 		t.n++
 		e.N, e.Percent = t.n, t.percent
@@ -263,7 +321,7 @@ func (t *Task) report(ctx context.Context) {
 		level = slog.LevelWarn
 	}
 	description := e.Description
-	if description == "" && e.Failure != nil {
+	if e.Failure != nil {
 		description = e.Failure.Message
 	}
 	t.log.Log(ctx, level, "job finished", "state", e.State.String(), "description", description, "epoch", e.Epoch)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -35,9 +36,11 @@ type frame struct {
 	finished         func(job.Event)
 	progressInterval time.Duration
 	releaseTimeout   time.Duration
+	deadlineGrace    time.Duration
 	// request bounds one write behind the outcome.
 	request    time.Duration
 	failpoints *failpoint.Points
+	tracer     trace.TracerProvider
 	log        *slog.Logger
 }
 
@@ -82,7 +85,8 @@ func newFrame(drained context.Context, o *Options, m *metrics) *frame {
 			m.finished.WithLabelValues(string(e.Type), e.State.String()).Inc()
 		},
 		progressInterval: o.ProgressInterval, releaseTimeout: o.ReleaseTimeout, request: o.Conn.Timing().Request,
-		failpoints: o.Failpoints, log: o.Logger,
+		deadlineGrace: o.DeadlineGrace,
+		failpoints:    o.Failpoints, tracer: o.Tracer, log: o.Logger,
 	}
 }
 

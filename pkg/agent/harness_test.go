@@ -120,7 +120,8 @@ func (s *site) start(name string, handlers map[job.Type]agent.Handler, change fu
 	o := agent.Options{
 		Conn: p.conn, Family: family, Instance: name, Opener: s.opener, Handlers: handlers, MaxInFlight: 200, MaxStuck: 3,
 		DrainTimeout: 10 * time.Second, CutTimeout: 5 * time.Second, ProgressInterval: 50 * time.Millisecond,
-		ParentPause: 20 * time.Millisecond, Registerer: p.reg, Logger: slog.New(slog.DiscardHandler),
+		DeadlineGrace: 200 * time.Millisecond,
+		ParentPause:   20 * time.Millisecond, Registerer: p.reg, Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)
@@ -179,6 +180,8 @@ type order struct {
 	limit  time.Duration
 	parent job.ID
 	index  uint32
+	// deadline is that of the caller.
+	deadline time.Time
 }
 
 // admit does what the API does for one job on a node of its own.
@@ -203,6 +206,9 @@ func (s *site) admit(o order) job.ID {
 		V: 1, JobId: r.ID.String(), Type: string(o.typ), Family: string(family),
 		Target:          &rackbusv1.NodeTarget{RackId: ref.RackID, NodeId: ref.NodeID},
 		RunLimitSeconds: int64(o.limit / time.Second),
+	}
+	if !o.deadline.IsZero() {
+		cmd.Deadline = timestamppb.New(o.deadline)
 	}
 	if !o.parent.IsZero() {
 		cmd.ParentJobId = o.parent.String()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/failpoint"
@@ -26,6 +28,7 @@ const (
 	DefaultDrainTimeout     = 30 * time.Second
 	DefaultCutTimeout       = 10 * time.Second
 	DefaultReleaseTimeout   = 5 * time.Second
+	DefaultDeadlineGrace    = time.Minute
 	DefaultProgressInterval = 5 * time.Second
 	DefaultParentPause      = 250 * time.Millisecond
 )
@@ -38,10 +41,13 @@ type Handler func(ctx context.Context, t *Task) (Outcome, error)
 
 // Outcome is what a finished workflow tells.
 type Outcome struct {
-	// Description is shown as the job's last state text.
+	// Description is shown as the last state text of a job that completed.
 	Description string
 	// ResultJSON is the workflow's result, also of a failed job.
 	ResultJSON string
+	// Diagnostics is what node diagnostics found, also of a failed job; nil for
+	// every other type.
+	Diagnostics *job.Diagnostics
 }
 
 // QueryHandler answers one synchronous request on one node.
@@ -80,6 +86,9 @@ type Options struct {
 	// ReleaseTimeout bounds the last writes of a stopping process: outcomes,
 	// hand-overs, the end of its session.
 	ReleaseTimeout time.Duration
+	// DeadlineGrace is how long a job that has passed its run deadline may take to
+	// stop at a safe point before it is cut.
+	DeadlineGrace time.Duration
 	// ProgressInterval is the least pause between progress reports of one job;
 	// a new stage is reported at once.
 	ProgressInterval time.Duration
@@ -90,6 +99,8 @@ type Options struct {
 	Failpoints *failpoint.Points
 	// Registerer takes the metrics; nil drops them.
 	Registerer prometheus.Registerer
+	// Tracer makes the spans of jobs, stages and requests; nil makes none.
+	Tracer trace.TracerProvider
 	// Logger receives one line per change; nil drops them.
 	Logger *slog.Logger
 }
@@ -111,6 +122,7 @@ func (o *Options) withDefaults() error {
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
 	setDefault(&o.CutTimeout, DefaultCutTimeout)
 	setDefault(&o.ReleaseTimeout, DefaultReleaseTimeout)
+	setDefault(&o.DeadlineGrace, DefaultDeadlineGrace)
 	setDefault(&o.ProgressInterval, DefaultProgressInterval)
 	setDefault(&o.ParentPause, DefaultParentPause)
 	if o.Version == "" {
@@ -121,6 +133,9 @@ func (o *Options) withDefaults() error {
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Tracer == nil {
+		o.Tracer = noop.NewTracerProvider()
 	}
 	return nil
 }

@@ -183,8 +183,10 @@ func (t *Task) openTimeline(stages []Stage, next int) {
 	t.timeline = fresh
 }
 
-// enter begins a stage. The returned context ends when the stage may be cut.
-func (t *Task) enter(ctx context.Context, s *Stage) (context.Context, func()) {
+// enter begins a stage. The returned context ends when the stage may be cut. limit
+// is how long it may take until the job can stop; observe says that an earlier
+// owner has announced the change.
+func (t *Task) enter(ctx context.Context, s *Stage, limit time.Duration, observe bool) (context.Context, func()) {
 	ctx, cut := context.WithCancelCause(ctx)
 	stopDrain := func() bool { return true }
 	if s.Resume != Once {
@@ -194,6 +196,12 @@ func (t *Task) enter(ctx context.Context, s *Stage) (context.Context, func()) {
 	t.stage, t.cutStage = s, cut
 	t.description = cmp.Or(s.Text, s.Description)
 	t.timeline, _ = t.timeline.Start(now())
+	if s.pinned() && (observe || s.Resume == Resumable) {
+		t.pinLocked(limit)
+	}
+	if !observe && (s.Resume != Resumable || s.Interruptible) {
+		t.ck.InFlight = "" // what was is over
+	}
 	asked := t.asked
 	t.mu.Unlock()
 	if asked != nil && s.Interruptible {
@@ -204,6 +212,39 @@ func (t *Task) enter(ctx context.Context, s *Stage) (context.Context, func()) {
 	return ctx, func() {
 		stopDrain()
 		cut(context.Canceled)
+	}
+}
+
+// pin notes that the stage under way cannot be cut from here on. Whoever has asked
+// the job to stop is told at once.
+func (t *Task) pin(s *Stage, limit time.Duration) {
+	if !s.pinned() {
+		return
+	}
+	t.mu.Lock()
+	t.pinLocked(limit)
+	asked := t.asked != nil
+	t.mu.Unlock()
+	t.reporter.note(asked)
+}
+
+// pinLocked keeps to the run deadline, behind which the job is cut in any case.
+func (t *Task) pinLocked(limit time.Duration) {
+	at := now()
+	if d := t.ck.GetDeadline(); d != nil {
+		if left := d.AsTime().Add(t.f.deadlineGrace).Sub(at); limit == 0 || left < limit {
+			limit = max(left, 0)
+		}
+	}
+	t.timeline, _ = t.timeline.Pin(at, limit)
+}
+
+// Within corrects the Limit of the stage under way, of which more is known by now.
+func (t *Task) Within(limit time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.timeline.Current(); ok && s.Uninterruptible {
+		t.pinLocked(limit)
 	}
 }
 

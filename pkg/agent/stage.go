@@ -88,6 +88,14 @@ type Stage struct {
 	// follows a Once stage even when the job was asked to stop in between. A Once
 	// stage cannot be interruptible.
 	Interruptible bool
+	// Limit is how long one pass of the stage takes at most until it can be left, 0
+	// when the workflow does not know. Whoever asks the job to stop is told it while
+	// the stage cannot be cut.
+	Limit time.Duration
+	// Heeds says that the stage itself looks all the time whether the job was asked
+	// to stop, and then leaves with what SafePoint returns. It is not told as one
+	// that cannot be cut.
+	Heeds bool
 	// Attempts and Pause repeat a stage, and the look at its device, while the
 	// error is a RetryError; once when 0. A change whose answer was lost is
 	// repeated only when the device shows that it never got it.
@@ -119,11 +127,29 @@ func (t *Task) RunStages(ctx context.Context, stages []Stage) error {
 			t.stopBefore(err)
 			return fmt.Errorf("before stage %s: %w", s.Name, err)
 		}
-		if err := t.runStage(ctx, s, resumed); err != nil {
+		if err := t.runStage(ctx, s, stopLimit(stages, i), resumed); err != nil {
 			return t.stopStage(s, err)
 		}
 	}
 	return nil
+}
+
+// pinned reports whether the stage, once the device is being changed, is left only
+// at its end.
+func (s *Stage) pinned() bool { return s.Resume != Repeatable && !s.Interruptible && !s.Heeds }
+
+// stopLimit is how long it may take from the start of stage i until the job can
+// stop: the stage, and those behind it that go on with the same change. It is 0
+// when one of them does not tell.
+func stopLimit(stages []Stage, i int) time.Duration {
+	limit := stages[i].Limit
+	for j := i + 1; limit > 0 && j < len(stages) && stages[j].Resume == Resumable && !stages[j].Interruptible; j++ {
+		if stages[j].Limit == 0 {
+			return 0
+		}
+		limit += stages[j].Limit
+	}
+	return limit
 }
 
 func checkStages(stages []Stage) error {
@@ -196,11 +222,13 @@ func (t *Task) boundary(ctx context.Context, carriesOn bool) error {
 }
 
 // runStage enters a stage, does it, and records that it has ended.
-func (t *Task) runStage(ctx context.Context, s *Stage, observe bool) error {
+func (t *Task) runStage(ctx context.Context, s *Stage, limit time.Duration, observe bool) (err error) {
+	ctx, end := traceStage(ctx, s.Name)
+	defer func() { end(err) }()
 	// What cuts the stage does not keep its outcome from being recorded.
-	sctx, leave := t.enter(ctx, s)
+	sctx, leave := t.enter(ctx, s, limit, observe)
 	defer leave()
-	err := t.passStage(sctx, s, observe)
+	err = t.passStage(sctx, s, limit, observe)
 	var skip *skipError
 	switch {
 	case errors.As(err, &skip):
@@ -221,7 +249,7 @@ func (t *Task) runStage(ctx context.Context, s *Stage, observe bool) error {
 
 // passStage does the step of a stage, unless the device shows that an earlier
 // owner has done it.
-func (t *Task) passStage(ctx context.Context, s *Stage, observe bool) error {
+func (t *Task) passStage(ctx context.Context, s *Stage, limit time.Duration, observe bool) error {
 	if observe {
 		done, err := t.observeStage(ctx, s)
 		if err != nil || done {
@@ -236,6 +264,7 @@ func (t *Task) passStage(ctx context.Context, s *Stage, observe bool) error {
 		if err := t.prepare(ctx, s); err != nil {
 			return err
 		}
+		t.pin(s, limit)
 		if err := t.checkpoint(ctx, s.Name, rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_INTENT); err != nil {
 			return err
 		}

@@ -55,6 +55,9 @@ type Task struct {
 	// ended says that this process is through with the job.
 	ended bool
 
+	// found is what node diagnostics found, once the handler has returned.
+	found *job.Diagnostics
+
 	act      action
 	reporter *reporter
 }
@@ -143,6 +146,16 @@ func (t *Task) Set(v any) error {
 	return nil
 }
 
+// InFlight tells, in words for people, what the device is at work on for the job,
+// for example the URI of its task; "" when that is over. The next checkpoint takes
+// it along, so that it can be told of a job that was cut. A stage that reads, or
+// makes another change, begins without.
+func (t *Task) InFlight(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ck.InFlight = what
+}
+
 // Save writes the workflow's state now.
 func (t *Task) Save(ctx context.Context, v any) error {
 	if err := t.Set(v); err != nil {
@@ -210,9 +223,9 @@ func (t *Task) writeCheckpoint(ctx context.Context, change func(*rackbusv1.JobCh
 		case err == nil:
 			t.mu.Lock()
 			// The workflow may have set newer data meanwhile; it waits for the next write.
-			data := t.ck.GetData()
+			data, inFlight := t.ck.GetData(), t.ck.GetInFlight()
 			t.ck, t.rev = next, written
-			t.ck.Data = data
+			t.ck.Data, t.ck.InFlight = data, inFlight
 			t.mu.Unlock()
 			return nil
 		case errors.Is(err, bus.ErrConflict):
@@ -280,9 +293,17 @@ func (t *Task) ask(c *rackbusv1.JobCancel) error {
 		return err
 	}
 	t.mu.Lock()
+	if t.asked != nil && t.asked.Mode > asked.Mode {
+		t.mu.Unlock()
+		return nil
+	}
 	t.asked = asked
 	stage, cut, cutPrepare := t.stage, t.cutStage, t.cutPrepare
+	current, _ := t.timeline.Current()
 	t.mu.Unlock()
+	if current.Uninterruptible && t.reporter != nil {
+		t.reporter.note(true) // those who have asked are to see that it goes on
+	}
 	switch {
 	case asked.Mode == job.CancelTerminate:
 		t.cancel(ErrTerminated)

@@ -20,6 +20,12 @@ import (
 // checkpointTTL outlives every run limit and the time until a job is reported.
 const checkpointTTL = 168 * time.Hour
 
+// doneCheckpointTTL is how long a checkpoint with an outcome is kept. It is needed
+// while the job's command may come once more, which ends when the outcome is folded:
+// two days, a weekend in which nobody folds, are ample. It is by far the larger part
+// of all checkpoints.
+const doneCheckpointTTL = 48 * time.Hour
+
 // MaxCheckpointBytes bounds an encoded checkpoint.
 const MaxCheckpointBytes = 512 << 10
 
@@ -48,7 +54,11 @@ func (c *Conn) PutCheckpoint(ctx context.Context, v *rackbusv1.JobCheckpoint, ex
 	}
 	m := newMessage(checkpointSubject(node.Family(v.GetFamily()), id), data)
 	m.Header.Set(hdrExpectedLast, strconv.FormatUint(uint64(expect), 10))
-	setTTL(m, checkpointTTL)
+	if v.GetDone() {
+		setTTL(m, doneCheckpointTTL)
+	} else {
+		setTTL(m, checkpointTTL)
+	}
 	rev, err := c.ckpts.write(ctx, m)
 	if err == nil {
 		return rev, nil
@@ -61,9 +71,4 @@ func (c *Conn) PutCheckpoint(ctx context.Context, v *rackbusv1.JobCheckpoint, ex
 		return got.rev, nil
 	}
 	return 0, fmt.Errorf("checkpoint of job %s: %w", id, err)
-}
-
-// DropCheckpoint removes the checkpoint of a job that was sealed and reported.
-func (c *Conn) DropCheckpoint(ctx context.Context, family node.Family, id job.ID) error {
-	return c.purge(ctx, streamCheckpoints, checkpointSubject(family, id))
 }

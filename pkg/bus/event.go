@@ -39,6 +39,7 @@ func (c *Conn) PublishEvent(ctx context.Context, e *job.Event) error {
 		if err != nil {
 			return err
 		}
+		injectTrace(ctx, m.Header)
 		_, err = c.events.write(ctx, m)
 		if err == nil {
 			return nil
@@ -72,6 +73,8 @@ func eventID(e *job.Event) string {
 		return id + ":" + strconv.FormatUint(e.Epoch, 10) + ":finished"
 	case job.EventQueued, job.EventAdmitted:
 		return id + ":" + e.Kind.String()
+	case job.EventNote:
+		return fmt.Sprintf("%s:note:%d", id, e.At.UnixNano())
 	case job.EventCancelRequested:
 		return fmt.Sprintf("%s:cancel:%s:%d", id, e.Cancel.Mode, e.Cancel.RequestedAt.UnixNano())
 	default:

@@ -114,6 +114,7 @@ var probes = [...]struct{ stream, prefix, subject string }{
 	{streamCheckpoints, subjCkptPrefix, subjCkptPrefix + "probe."},
 	{streamInventory, "$KV.rb_inv.", "$KV.rb_inv.probe."},
 	{streamCatalog, "$KV.rb_fw.", "$KV.rb_fw.probe."},
+	{streamAudit, subjAuditPrefix, subjAuditPrefix + "probe."},
 }
 
 func probeSubject(stream string) string {

@@ -124,6 +124,8 @@ const (
 	TimerReap TimerKind = "reap"
 	// TimerCancel drives a cancellation until the worker has confirmed it.
 	TimerCancel TimerKind = "cancel"
+	// TimerRollout begins the next wave of a batch, and does what else it needs.
+	TimerRollout TimerKind = "rollout"
 	// TimerCleanup removes what a top-level job that has ended leaves behind.
 	TimerCleanup TimerKind = "cleanup"
 )
@@ -159,9 +161,12 @@ const (
 	subjFwPlan        = "$KV.rb_fw.plan."
 	subjBlobChunk     = "$O.rb_fw.C."
 	subjBlobMeta      = "$O.rb_fw.M."
+	subjEvidenceChunk = "$O.rb_evidence.C."
+	subjEvidenceMeta  = "$O.rb_evidence.M."
 	subjCtlPrefix     = "rb.ctl."
 	subjReqPrefix     = "rb.req."
 	subjPublicPrefix  = "rackbus.events."
+	subjAuditPrefix   = "rb.audit.v1."
 )
 
 func recordSubject(id job.ID) string {

@@ -95,7 +95,7 @@ func (c *Conn) answer(ctx context.Context, r micro.Request, handler RequestHandl
 			ctx, cancel = context.WithDeadline(ctx, d.AsTime())
 			defer cancel()
 		}
-		reply = handler(ctx, &req)
+		reply = handler(extractTrace(ctx, nats.Header(r.Headers())), &req)
 	}
 	c.respond(r, reply)
 }
@@ -136,7 +136,9 @@ func (c *Conn) Request(ctx context.Context, family node.Family, op string, req *
 	if err != nil {
 		return nil, fmt.Errorf("encode %s request: %w", op, err)
 	}
-	m, err := c.nc.RequestWithContext(ctx, requestSubject(family, op), data)
+	question := newMessage(requestSubject(family, op), data)
+	injectTrace(ctx, question.Header)
+	m, err := c.nc.RequestMsgWithContext(ctx, question)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return nil, fmt.Errorf("%w (family %s)", ErrNoAgent, family)
 	}

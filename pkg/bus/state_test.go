@@ -167,7 +167,17 @@ func TestCheckpointsChangeByCompareAndSet(t *testing.T) {
 	next.Data = make([]byte, MaxCheckpointBytes)
 	_, err = c.PutCheckpoint(t.Context(), next, newer)
 	require.ErrorIs(t, err, ErrTooLarge)
-	require.NoError(t, c.DropCheckpoint(t.Context(), node.FamilyCompute, ids[0]))
-	_, _, err = c.Checkpoint(t.Context(), node.FamilyCompute, ids[0])
-	require.ErrorIs(t, err, ErrNotFound)
+
+	life := func() string {
+		s, err := c.js.Stream(t.Context(), streamCheckpoints)
+		require.NoError(t, err)
+		m, err := s.GetLastMsgForSubject(t.Context(), checkpointSubject(node.FamilyCompute, ids[0]))
+		require.NoError(t, err)
+		return m.Header.Get("Nats-TTL")
+	}
+	require.Equal(t, fmt.Sprint(int(checkpointTTL.Seconds())), life())
+	next.Data, next.Done = nil, true
+	_, err = c.PutCheckpoint(t.Context(), next, newer)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(int(doneCheckpointTTL.Seconds())), life(), "what has ended is not kept as long")
 }

@@ -23,7 +23,9 @@ const (
 	streamInventory   = "KV_rb_inv"
 	streamCatalog     = "KV_rb_fw"
 	streamBlobs       = "OBJ_rb_fw"
+	streamEvidence    = "OBJ_rb_evidence"
 	streamPublic      = "RACKBUS_EVENTS"
+	streamAudit       = "RB_AUDIT"
 	streamAdvisories  = "RB_ADV"
 )
 
@@ -31,10 +33,14 @@ const timersConsumer = "jobs-timers"
 
 // Limits and retention that belong to the installation, not to a caller.
 const (
-	eventsMaxAge     = 7 * 24 * time.Hour
-	eventsMaxBytes   = 20 << 30
-	publicMaxAge     = 7 * 24 * time.Hour
-	publicMaxBytes   = 4 << 30
+	eventsMaxAge   = 7 * 24 * time.Hour
+	eventsMaxBytes = 20 << 30
+	publicMaxAge   = 7 * 24 * time.Hour
+	publicMaxBytes = 4 << 30
+	auditMaxAge    = 90 * 24 * time.Hour
+	auditMaxBytes  = 8 << 30
+	// evidenceMaxAge is how long evidence stays that no job's retention has removed.
+	evidenceMaxAge   = 30 * 24 * time.Hour
 	dedupWindow      = 10 * time.Minute
 	stateDedupWindow = 2 * time.Minute
 	// maxAckPending must exceed the running jobs of a family: a running job is
@@ -98,14 +104,21 @@ func streams(replicas int) []jetstream.StreamConfig {
 	blobs := kv(streamBlobs, subjBlobChunk+">", subjBlobMeta+">")
 	blobs.MaxMsgsPerSubject, blobs.Discard, blobs.AllowMsgTTL = -1, jetstream.DiscardNew, false
 
+	evidence := kv(streamEvidence, subjEvidenceChunk+">", subjEvidenceMeta+">")
+	evidence.MaxMsgsPerSubject, evidence.AllowMsgTTL, evidence.MaxAge = -1, false, evidenceMaxAge
+
 	public := log(streamPublic, publicMaxAge, publicMaxBytes, subjPublicPrefix+">")
 	public.AllowAtomicPublish = true
+
+	// Nobody removes single records, not even an operator of the broker by mistake.
+	audit := log(streamAudit, auditMaxAge, auditMaxBytes, subjAuditPrefix+">")
+	audit.DenyPurge = true
 
 	advisories := log(streamAdvisories, eventsMaxAge, 64<<20,
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.KV_rb.>",
 		"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.KV_rb.>",
 		"$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.KV_rb")
-	return []jetstream.StreamConfig{state, events, sessions, checkpoints, inventory, catalog, blobs, public, advisories}
+	return []jetstream.StreamConfig{state, events, sessions, checkpoints, inventory, catalog, blobs, evidence, public, advisories, audit}
 }
 
 // consumers returns the durable consumers of the state stream.

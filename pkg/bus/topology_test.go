@@ -44,9 +44,16 @@ func TestTopology(t *testing.T) {
 			subjects: []string{"$O.rb_fw.C.>", "$O.rb_fw.M.>"}, perSubject: -1, duplicates: 2 * time.Minute,
 			discard: jetstream.DiscardNew,
 		},
+		"OBJ_rb_evidence": {
+			subjects: []string{"$O.rb_evidence.C.>", "$O.rb_evidence.M.>"}, perSubject: -1, duplicates: 2 * time.Minute,
+			maxAge: 720 * time.Hour,
+		},
 		"RACKBUS_EVENTS": {
 			subjects: []string{"rackbus.events.>"}, perSubject: -1, maxAge: 168 * time.Hour, duplicates: 10 * time.Minute,
 			atomic: true, denyDelete: true,
+		},
+		"RB_AUDIT": {
+			subjects: []string{"rb.audit.v1.>"}, perSubject: -1, maxAge: 90 * 24 * time.Hour, duplicates: 10 * time.Minute, denyDelete: true,
 		},
 		"RB_ADV": {
 			subjects: []string{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/tracing"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -127,7 +128,14 @@ func (t *Tx) FreeNode(ref node.Ref, last job.ID, expect Revision) {
 // PutCommand offers a command to the agents of its family. It expires after ttl.
 func (t *Tx) PutCommand(cmd *rackbusv1.JobCommand, ttl time.Duration) {
 	ref := refOf(cmd)
-	t.addProto(commandSubject(node.Family(cmd.GetFamily()), ref), cmd, func(m *nats.Msg) { setTTL(m, ttl) })
+	t.addProto(commandSubject(node.Family(cmd.GetFamily()), ref), cmd, commandHeader(cmd, ttl))
+}
+
+func commandHeader(cmd *rackbusv1.JobCommand, ttl time.Duration) messageOption {
+	return func(m *nats.Msg) {
+		setTTL(m, ttl)
+		injectTrace(tracing.WithParent(context.Background(), cmd.GetTraceparent()), m.Header)
+	}
 }
 
 // ParkCommand keeps a command behind the job that holds its node.
@@ -137,7 +145,7 @@ func (t *Tx) ParkCommand(cmd *rackbusv1.JobCommand, ttl time.Duration) {
 		t.fail(err)
 		return
 	}
-	t.addProto(parkSubject(refOf(cmd), id), cmd, func(m *nats.Msg) { setTTL(m, ttl) })
+	t.addProto(parkSubject(refOf(cmd), id), cmd, commandHeader(cmd, ttl))
 }
 
 // ArmTimer fires kind for the job at a moment, replacing an earlier one. The

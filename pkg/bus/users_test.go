@@ -28,31 +28,30 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// Users of the documented configuration.
+// Users of the shipped configuration.
 const (
 	userAPI        = "api"
 	userJobs       = "jobs"
 	userCompute    = "agent-compute"
 	userPowerShelf = "agent-powershelf"
+	userSwitch     = "agent-switch"
 	userSubscriber = "subscriber"
 	userOperator   = "operator"
 )
 
-// documentedUsers is the block of docs/running.md with passwords in place of
-// NKEYs: the name of the user is its password.
-func documentedUsers(t *testing.T) string {
+// shippedUsers are the accounts that deploy/ ships for one server, with
+// passwords in place of NKEYs: the name of the user is its password.
+func shippedUsers(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/running.md")
+	text, err := os.ReadFile("../../deploy/nats/accounts-single.conf")
 	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```\n(accounts .*?)```").FindSubmatch(text)
-	require.NotNil(t, block, "docs/running.md has no accounts block")
-	return regexp.MustCompile(`nkey: \$NKEY_\w+`).ReplaceAllStringFunc(string(block[1]), func(nkey string) string {
+	return regexp.MustCompile(`nkey: \$NKEY_\w+`).ReplaceAllStringFunc(string(text), func(nkey string) string {
 		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(nkey, "nkey: $NKEY_"), "_", "-"))
 		return fmt.Sprintf("user: %q, password: %q", name, name)
 	})
 }
 
-// site is a broker with the documented users.
+// site is a broker with the shipped users.
 type site struct {
 	t    *testing.T
 	host string
@@ -64,7 +63,7 @@ func startSite(t *testing.T) *site {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nats.conf")
-	config := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nmax_payload: 8MB\njetstream { store_dir: %q }\n%s", dir, documentedUsers(t))
+	config := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nmax_payload: 8MB\njetstream { store_dir: %q }\n%s", dir, shippedUsers(t))
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	o, err := server.ProcessConfigFile(file)
 	require.NoError(t, err)
@@ -122,15 +121,15 @@ func (s *site) refused(user string, do func(*nats.Conn)) string {
 	}
 }
 
-// TestEveryRoleWorksWithTheDocumentedRights does with every user what its role
+// TestEveryRoleWorksWithTheShippedRights does with every user what its role
 // does, and nothing of it may be refused.
-func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
+func TestEveryRoleWorksWithTheShippedRights(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
 	api, jobs := s.connect(userAPI), s.connect(userJobs)
 	agents := map[node.Family]*Conn{
 		node.FamilyCompute: s.connect(userCompute), node.FamilyPowerShelf: s.connect(userPowerShelf),
-		node.FamilyRack: s.connect(userJobs),
+		node.FamilySwitch: s.connect(userSwitch), node.FamilyRack: s.connect(userJobs),
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -146,6 +145,8 @@ func TestEveryRoleWorksWithTheDocumentedRights(t *testing.T) {
 	}
 	s.timers(ctx, jobs)
 	s.catalog(ctx, api, jobs, agents[node.FamilyCompute])
+	s.evidence(ctx, api, jobs, agents[node.FamilyCompute])
+	s.audit(ctx, api)
 	s.subscribe(ctx)
 	s.requireNoRefusal()
 }
@@ -211,6 +212,16 @@ func (s *site) catalog(ctx context.Context, api, jobs, agent *Conn) {
 		_, err = writer.SweepBlobs(ctx, 0)
 		require.NoError(t, err)
 		require.NoError(t, writer.PutBlob(ctx, digest, strings.NewReader("image")))
+	}
+}
+
+func (s *site) audit(ctx context.Context, api *Conn) {
+	t := s.t
+	require.NoError(t, api.PutAudit(ctx, "x", &rackbusv1.AuditRecord{V: 1, Rpc: "/rackbus.v1.Jobs/CancelJob"}))
+	for _, r := range []AuditRange{{}, {Stored: time.Now().Add(time.Hour)}} {
+		count := 0
+		require.NoError(t, api.AuditRecords(ctx, r, func(*rackbusv1.AuditRecord) bool { count++; return true }))
+		require.Equal(t, 1, count)
 	}
 }
 
@@ -397,7 +408,7 @@ func (s *site) timers(ctx context.Context, jobs *Conn) {
 	go func() {
 		done <- jobs.HandleTimers(tctx, func(_ context.Context, timer Timer) error { fired <- timer; return nil })
 	}()
-	for range 3 {
+	for range commandFamilies {
 		timer := receive(ctx, t, fired)
 		require.Equal(t, TimerReap, timer.Kind)
 		records, capacity, err := jobs.Capacity(ctx)
@@ -453,7 +464,26 @@ func (s *site) subscribe(ctx context.Context) {
 	}
 }
 
-// TestRolesKeepToTheirOwn tries what the documented rights must refuse.
+// evidence leaves a bundle as an agent does, gives it out as the API does, and
+// removes it as the jobs service does, which also looks up the node.
+func (s *site) evidence(ctx context.Context, api, jobs, agent *Conn) {
+	t := s.t
+	id := newID(t)
+	_, err := agent.PutEvidence(ctx, EvidenceBundle(id), strings.NewReader("bundle"))
+	require.NoError(t, err)
+	_, err = agent.PutEvidence(ctx, EvidenceManifest(id), strings.NewReader("manifest"))
+	require.NoError(t, err)
+	e, err := api.Evidence(ctx, EvidenceManifest(id))
+	require.NoError(t, err)
+	require.NoError(t, api.ReadEvidence(ctx, e, io.Discard))
+	_, _, err = jobs.Node(ctx, node.Ref{RackID: "r", NodeID: "none"})
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, jobs.DropEvidence(ctx, id))
+	_, err = api.Evidence(ctx, EvidenceManifest(id))
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// TestRolesKeepToTheirOwn tries what the shipped rights must refuse.
 func TestRolesKeepToTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -469,8 +499,10 @@ func TestRolesKeepToTheirOwn(t *testing.T) {
 			"_INBOX_api.x", "$JS.API.STREAM.DELETE.KV_rb", "$JS.API.STREAM.PURGE.KV_rb", "$JS.API.STREAM.MSG.DELETE.KV_rb",
 			"$JS.API.CONSUMER.CREATE.KV_rb.x", "$JS.API.CONSUMER.MSG.NEXT.KV_rb.agent-powershelf",
 			"$JS.API.DIRECT.GET.KV_rb." + commandSubject(node.FamilyPowerShelf, at),
+			"$JS.API.STREAM.MSG.GET.KV_rb", "$JS.API.STREAM.MSG.GET.KV_rb_ckpt",
 			subjFwObject + "x", subjBlobChunk + "x", Digest{}.metaSubject(),
 			"$JS.API.STREAM.PURGE.OBJ_rb_fw", "$JS.API.STREAM.MSG.DELETE.OBJ_rb_fw",
+			"$JS.API.STREAM.PURGE.OBJ_rb_evidence", "$JS.API.DIRECT.GET.OBJ_rb_evidence." + evidence().metaSubject("x"),
 		},
 		userSubscriber: {
 			"$JS.API.DIRECT.GET.KV_rb", "$JS.API.DIRECT.GET.KV_rb." + recordSubject(id), "$JS.API.STREAM.MSG.GET.KV_rb",

@@ -21,6 +21,16 @@ func (s *Source) MutualServer() (*tls.Config, error) {
 	return s.server(tls.RequireAndVerifyClientCert), nil
 }
 
+// OptionalServer returns a server configuration that asks for a client certificate and
+// does without one; one that is shown must be signed by a root of the CA file. It is for
+// browsers, whose users are told what they lack. It needs all three files.
+func (s *Source) OptionalServer() (*tls.Config, error) {
+	if s.files.Cert == "" || s.files.CA == "" {
+		return nil, fmt.Errorf("%w: a TLS server for browsers needs certificate, key and CA", ErrIncomplete)
+	}
+	return s.server(tls.VerifyClientCertIfGiven), nil
+}
+
 // AnonymousServer returns a server configuration that asks no client for a
 // certificate, for the metrics listener. It needs certificate and key.
 func (s *Source) AnonymousServer() (*tls.Config, error) {
@@ -43,7 +53,7 @@ func (s *Source) server(auth tls.ClientAuthType) *tls.Config {
 		c := base.Clone()
 		c.GetConfigForClient = nil
 		c.Certificates = []tls.Certificate{*m.cert}
-		if auth == tls.RequireAndVerifyClientCert {
+		if auth != tls.NoClientCert {
 			c.ClientCAs = m.roots
 		}
 		return c, nil

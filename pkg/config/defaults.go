@@ -37,7 +37,13 @@ func Default() *Config {
 			TerminalJobTTLSeconds:    86_400,
 		},
 		Artifacts: defaultArtifacts(),
-		Logging:   Logging{LogLevel: "info", Format: "logfmt"},
+		Auth:      defaultAuth(),
+		Console:   defaultConsole(),
+
+		Diagnostics: defaultDiagnostics(),
+		Tracing:     defaultTracing(),
+
+		Logging: Logging{LogLevel: "info", Format: "logfmt"},
 		Bus: Bus{
 			URLs:           []string{"nats://127.0.0.1:4222"},
 			Replicas:       1,
@@ -54,6 +60,7 @@ func Default() *Config {
 			OnBusy:           map[string]string{onBusyDefault: onBusyRefuse},
 			QueueDeadline:    time.Hour,
 			ParkedDeadline:   24 * time.Hour,
+			RolloutDeadline:  168 * time.Hour,
 			RunDeadline:      deadlines,
 			MaxParkedPerNode: 8,
 		},

@@ -86,6 +86,17 @@ func TestFaults(t *testing.T) {
 				`workflows.expected_inventory_profiles.g = "g": two profiles have this name after trimming`,
 			}},
 
+		{name: "links", content: "[diagnostics]\nlink_ttl = \"25h\"\nmax_running = 0",
+			want: []string{
+				`diagnostics.max_running = 0: must be greater than 0`,
+				`diagnostics.link_ttl = "25h": must be at most "24h"`,
+			}},
+		{name: "roles", content: "[auth]\ndefault_role = \"root\"\nviewers = [\"cn:ok\", \"nico\"]\nadmins = [\"spiffe://a/**/b\"]",
+			want: []string{
+				`auth.default_role = "root": must be none, viewer, operator or admin`,
+				`auth.viewers[1] = "nico": access: unusable pattern: it must begin with spiffe://, uri:, dns:, email: or cn:`,
+				`auth.admins[0] = "spiffe://a/**/b": access: unusable pattern: ** may only be the last segment of the path of a URI or the first label of a DNS name`,
+			}},
 		{name: "level", content: "[logging]\nlog_level = \"loud\"", want: []string{`logging.log_level = "loud": must be trace, debug, info, warn, error or off`}},
 		{name: "format", content: "[logging]\nformat = \"xml\"", want: []string{`logging.format = "xml": must be logfmt or json`}},
 

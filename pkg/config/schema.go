@@ -26,7 +26,12 @@ type Config struct {
 	SSH        SSH        `koanf:"ssh"`
 	Validation Validation `koanf:"validation"`
 	Standalone Standalone `koanf:"standalone"`
+	Auth       Auth       `koanf:"auth"`
+	Console    Console    `koanf:"console"`
 	Timing     Timing     `koanf:"timing"`
+
+	Diagnostics Diagnostics `koanf:"diagnostics"`
+	Tracing     Tracing     `koanf:"tracing"`
 
 	// insecureAllowed is the environment gate for a plaintext listener.
 	insecureAllowed bool
@@ -208,6 +213,8 @@ type Jobs struct {
 	QueueDeadline time.Duration `koanf:"queue_deadline"`
 	// How long a job may wait behind another job of its node.
 	ParkedDeadline time.Duration `koanf:"parked_deadline"`
+	// How long a batch that starts its nodes in waves may take until the last wave has begun; nodes that were not started by then time out.
+	RolloutDeadline time.Duration `koanf:"rollout_deadline"`
 	// How long a job may run, by job type.
 	RunDeadline map[string]time.Duration `koanf:"run_deadline"`
 	// Jobs that may wait behind one node.

@@ -53,6 +53,10 @@ func (c *Config) validate(p Process, faults *Faults) {
 	c.checkSSH(faults)
 	c.checkValidation(p, faults)
 	c.checkArtifacts(faults)
+	c.checkAuth(faults)
+	c.checkConsole(p, faults)
+	c.checkDiagnostics(faults)
+	c.checkTracing(faults)
 	if c.Workflows.SFTPStepTimeoutSeconds > c.Workflows.SFTPUploadTimeoutSeconds {
 		faults.add("workflows.sftp_step_timeout_seconds", c.Workflows.SFTPStepTimeoutSeconds,
 			fmt.Sprintf("SFTP step timeout must be less than or equal to upload timeout (%d)", c.Workflows.SFTPUploadTimeoutSeconds))

@@ -56,7 +56,7 @@ func New(env *process.Env, conn *bus.Conn, w Work) (*agent.Agent, error) {
 		MaxInFlight: cfg.Agent.MaxInFlight, MaxStuck: uint32(cfg.Agent.MaxStuck), DrainTimeout: cfg.Agent.DrainTimeout,
 		ProgressInterval: cfg.BusTiming().ProgressInterval,
 		Failpoints:       points,
-		Registerer:       env.Registry, Logger: env.Log,
+		Registerer:       env.Registry, Tracer: env.Tracer, Logger: env.Log,
 	})
 	if err != nil {
 		return nil, err

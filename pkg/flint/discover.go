@@ -115,6 +115,7 @@ func (r *run) prepareCycle(context.Context) error {
 // cycle is the one AUX power cycle, before anything was flashed.
 func (r *run) cycle(ctx context.Context) error {
 	r.state.Cycled = true
+	r.t.InFlight("AUX power cycle")
 	if err := r.u.State.Save(ctx, r.state); err != nil {
 		return err
 	}

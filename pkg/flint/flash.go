@@ -99,10 +99,14 @@ func (r *run) restage(ctx context.Context, h *host) error {
 // round flashes devices in parallel. A device that fails may be tried again; an
 // error ends the stage: the hold was lost, or an outcome is unknown.
 func (r *run) round(ctx context.Context, h *host, todo []*deviceState) error {
+	var paths []string
 	for _, d := range todo {
 		d.Flash = flashSent
 		d.Tries++
+		paths = append(paths, d.Path)
 	}
+	r.t.Within(r.flashLimit(todo) + r.f.opts.Timing.Clean)
+	r.t.InFlight("flash of " + strings.Join(paths, ", "))
 	if err := r.u.State.Save(ctx, r.state); err != nil {
 		return err
 	}

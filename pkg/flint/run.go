@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
@@ -109,7 +110,7 @@ func (r *run) Stages(suffix string) (before, after []agent.Stage) {
 		reads("discover_devices", "Looking for network devices on the host", r.discover),
 		{
 			Name: "discover_recover" + suffix, Description: "Recovering the host by an AUX power cycle",
-			Resume: agent.Once, Prepare: r.prepareCycle, Run: r.cycle, Observe: r.observeCycle,
+			Resume: agent.Once, Prepare: r.prepareCycle, Run: r.cycle, Observe: r.observeCycle, Limit: cycleLimit,
 		},
 		reads("discover_host_again", "Waiting for the host operating system after its recovery", r.hostReadyAgain),
 		reads("discover_devices_again", "Looking for network devices on the recovered host", r.discoverAgain),
@@ -121,12 +122,12 @@ func (r *run) Stages(suffix string) (before, after []agent.Stage) {
 		{
 			Name: "flash" + suffix, Description: "Flashing network devices",
 			Resume: agent.Once, Prepare: r.prepareFlash, Run: r.flash, Observe: r.observeFlash,
-			Attempts: hostAttempts, Pause: r.f.opts.Timing.ReadyInterval,
+			Attempts: hostAttempts, Pause: r.f.opts.Timing.ReadyInterval, Limit: r.flashLimit(r.pending()),
 		},
 		{
 			Name: "flash_clean" + suffix, Description: "Removing images from the host",
 			// It is done also when the job was asked to stop meanwhile.
-			Resume: agent.Resumable, Run: r.clean,
+			Resume: agent.Resumable, Run: r.clean, Limit: r.f.opts.Timing.Clean,
 		},
 	}
 	after = []agent.Stage{
@@ -137,6 +138,17 @@ func (r *run) Stages(suffix string) (before, after []agent.Stage) {
 		reads("verify", "Verifying activated versions of network devices", r.verify),
 	}
 	return before, after
+}
+
+// cycleLimit is how long an AUX power cycle takes to be ordered at most; what comes
+// behind it can be left.
+const cycleLimit = 5 * time.Minute
+
+// flashLimit is how long devices may take, which are flashed a few at a time. There
+// is none before the devices are known.
+func (r *run) flashLimit(todo []*deviceState) time.Duration {
+	rounds := (len(todo) + flashParallel - 1) / flashParallel
+	return time.Duration(rounds) * r.f.opts.Timing.Flash
 }
 
 // hostAttempts is how often a stage is tried while the host does not answer.

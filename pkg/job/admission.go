@@ -28,6 +28,11 @@ type Spec struct {
 	// Cleanup are the directories to remove once the job has ended; see
 	// CheckCleanup. Children have none: their directories are used by others.
 	Cleanup []string
+	// About is the job that this one looks into, for node diagnostics.
+	About ID
+	// Rollout lets the children of a parent start in waves; Deadline is then until
+	// when all must have started.
+	Rollout *Rollout
 }
 
 // NewLeaf returns the record of a queued top-level job on one node.
@@ -36,7 +41,7 @@ func NewLeaf(s Spec) Record { return newRecord(KindLeaf, s) }
 // NewChild returns the record of a queued job on one node, the index-th child
 // (counted from 1) of the top-level job parent. s.ID is not used.
 func NewChild(parent ID, index uint32, s Spec) Record {
-	s.ID, s.Cleanup = parent.Child(index), nil
+	s.ID, s.Cleanup, s.Rollout = parent.Child(index), nil, nil
 	return newRecord(KindLeaf, s)
 }
 
@@ -87,7 +92,7 @@ func newRecord(k Kind, s Spec) Record {
 		RackID: s.RackID, NodeID: s.NodeID, Family: s.Family,
 		State: initialState(k), Description: initialText(k, s.Type),
 		CreatedAt: created, UpdatedAt: created, Deadline: stamp(s.Deadline),
-		Visible: s.Visible, Cleanup: s.Cleanup,
+		Visible: s.Visible, Cleanup: s.Cleanup, About: s.About, Rollout: s.Rollout,
 	}
 	if r.State == StateRunning {
 		r.StartedAt = created

@@ -23,6 +23,8 @@ const (
 	ReasonNotChild Reason = "not_child"
 	// ReasonNoChange means that the record says already what the event tells.
 	ReasonNoChange Reason = "no_change"
+	// ReasonNote means that the event is for the history only.
+	ReasonNote Reason = "note"
 )
 
 // Transition is one change of a job's state as the public event stream tells it.

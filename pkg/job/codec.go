@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -71,7 +72,8 @@ func RecordToProto(r Record) *rackbusv1.JobRecord {
 		FinishedAt: timestamp(r.FinishedAt), Deadline: timestamp(r.Deadline), Cancel: CancelToProto(r.Cancel),
 		PublicN: r.PublicN, Visible: r.Visible, Total: r.Total, Admitted: r.Admitted, Children: r.Children,
 		Counts: CountsToProto(r.Counts), ReservedNodeIds: texts(r.Reserved), RackPower: r.RackPower, WaitsFor: idText(r.WaitsFor),
-		Cleanup: cleanupToProto(r.Cleanup),
+		Cleanup: cleanupToProto(r.Cleanup), AboutJobId: idText(r.About), NodeDiagnostics: DiagnosticsToProto(r.Diagnostics),
+		Rollout: RolloutToProto(r.Rollout),
 	}
 }
 
@@ -92,6 +94,8 @@ func RecordFromProto(m *rackbusv1.JobRecord) (Record, error) {
 		Children: d.children(m.GetChildren()), Counts: countsFromProto(m.GetCounts()),
 		WaitsFor: d.optionalID(m.GetWaitsFor()), Cleanup: m.GetCleanup().GetDirectories(),
 		Reserved: m.GetReservedNodeIds(), RackPower: m.GetRackPower(),
+		About: d.optionalID(m.GetAboutJobId()), Diagnostics: d.diagnostics(m.GetNodeDiagnostics()),
+		Rollout: d.rollout(m.GetRollout()),
 	}
 	if !r.Exists() {
 		d.fail("state is missing")
@@ -111,7 +115,7 @@ func EventToProto(e Event) *rackbusv1.JobEvent {
 		Description: text(e.Description), Percent: e.Percent, Stages: StagesToProto(e.Stages),
 		Failure: FailureToProto(e.Failure), ResultJson: text(e.ResultJSON), At: timestamp(e.At),
 		StartedAt: timestamp(e.StartedAt), Deadline: timestamp(e.Deadline), Total: e.Total,
-		Cancel: CancelToProto(e.Cancel), CommandSeq: e.CommandSeq,
+		Cancel: CancelToProto(e.Cancel), CommandSeq: e.CommandSeq, NodeDiagnostics: DiagnosticsToProto(e.Diagnostics),
 	}
 }
 
@@ -127,7 +131,7 @@ func EventFromProto(m *rackbusv1.JobEvent) (Event, error) {
 		Percent: m.GetPercent(), Stages: d.stages(m.GetStages()), Failure: d.failure(m.GetFailure()),
 		ResultJSON: m.GetResultJson(), At: instant(m.GetAt()), StartedAt: instant(m.GetStartedAt()),
 		Deadline: instant(m.GetDeadline()), Total: m.GetTotal(), Cancel: d.cancel(m.GetCancel()),
-		CommandSeq: m.GetCommandSeq(),
+		CommandSeq: m.GetCommandSeq(), Diagnostics: d.diagnostics(m.GetNodeDiagnostics()),
 	}
 	if d.err != nil {
 		return Event{}, d.err
@@ -170,6 +174,7 @@ func StagesToProto(stages []Stage) []*rackbusv1.JobStage {
 		out[i] = &rackbusv1.JobStage{
 			Name: text(s.Name), Description: text(s.Description), Status: rackbusv1.StageStatus(s.Status),
 			Message: text(s.Message), StartedAt: timestamp(s.StartedAt), FinishedAt: timestamp(s.FinishedAt),
+			Uninterruptible: s.Uninterruptible, StopLimit: durationMessage(s.StopLimit),
 		}
 	}
 	return out
@@ -188,7 +193,7 @@ func CancelToProto(c *Cancel) *rackbusv1.JobCancel {
 	}
 	return &rackbusv1.JobCancel{
 		Mode: rackbusv1.CancelMode(c.Mode), Reason: text(c.Reason), RequestedBy: text(c.RequestedBy),
-		RequestedAt: timestamp(c.RequestedAt),
+		RequestedAt: timestamp(c.RequestedAt), Note: text(c.Note),
 	}
 }
 
@@ -251,6 +256,13 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(t)
+}
+
+func durationMessage(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 func instant(m *timestamppb.Timestamp) time.Time {

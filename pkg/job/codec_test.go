@@ -45,6 +45,7 @@ func genAnyCancel(t *rapid.T) *Cancel {
 	return &Cancel{
 		Mode:   CancelMode(rapid.IntRange(0, int(cancelModeCount)-1).Draw(t, "mode")),
 		Reason: rapid.String().Draw(t, "reason"), RequestedBy: rapid.String().Draw(t, "by"), RequestedAt: genInstant(t, "requested"),
+		Note: rapid.String().Draw(t, "note"),
 	}
 }
 
@@ -55,6 +56,7 @@ func genAnyStages(t *rapid.T) []Stage {
 			Name: rapid.String().Draw(t, "name"), Description: rapid.String().Draw(t, "description"),
 			Status:  StageStatus(rapid.IntRange(0, int(stageStatusCount)-1).Draw(t, "stage status")),
 			Message: rapid.String().Draw(t, "message"), StartedAt: genInstant(t, "started"), FinishedAt: genInstant(t, "finished"),
+			Uninterruptible: rapid.Bool().Draw(t, "pinned"), StopLimit: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "limit")),
 		})
 	}
 	return stages
@@ -92,6 +94,11 @@ func genRecord(t *rapid.T) Record {
 	if rapid.Bool().Draw(t, "waits") {
 		r.WaitsFor = genID(t, "waits for")
 	}
+	if rapid.Bool().Draw(t, "about set") {
+		r.About = genID(t, "about")
+	}
+	r.Diagnostics = genDiagnostics(t)
+	r.Rollout = genRollout(t)
 	return r
 }
 
@@ -125,7 +132,7 @@ func TestEventRoundTrip(t *testing.T) {
 			Attempt: r.Attempt, Agent: r.Agent, State: State(rapid.IntRange(0, int(stateCount)-1).Draw(t, "outcome")),
 			Description: r.Description, Percent: r.Percent, Stages: r.Stages, Failure: r.Failure, ResultJSON: r.ResultJSON,
 			At: r.UpdatedAt, StartedAt: r.StartedAt, Deadline: r.Deadline, Total: r.Total, Cancel: r.Cancel,
-			CommandSeq: rapid.Uint64().Draw(t, "command"),
+			CommandSeq: rapid.Uint64().Draw(t, "command"), Diagnostics: r.Diagnostics,
 		}
 		data, err := MarshalEvent(e)
 		require.NoError(t, err)
@@ -137,21 +144,21 @@ func TestEventRoundTrip(t *testing.T) {
 
 // TestEveryFieldIsCarried fails when a message gains a field the codec forgets.
 func TestEveryFieldIsCarried(t *testing.T) {
-	c := &Cancel{Mode: CancelGraceful, Reason: "x", RequestedBy: "x", RequestedAt: t0}
+	c := &Cancel{Mode: CancelGraceful, Reason: "x", RequestedBy: "x", RequestedAt: t0, Note: "x"}
 	f := &Failure{Code: CodeOther, FailureCode: "X", Message: "x", Phase: "x", Device: &DeviceAnswer{"x", "x", "x", "x", 1}}
-	s := []Stage{{Name: "x", Description: "x", Status: StageFailed, Message: "x", StartedAt: t0, FinishedAt: t0}}
+	s := []Stage{{Name: "x", Description: "x", Status: StageFailed, Message: "x", StartedAt: t0, FinishedAt: t0, Uninterruptible: true, StopLimit: time.Second + 1}}
 	id := testID(3).Child(1)
 	r := Record{
 		ID: id, Kind: KindLeaf, Type: "x", Name: "x", RackID: "x", NodeID: "x", Family: "x", State: StateFailed,
 		Description: "x", Percent: 1, Failure: f, ResultJSON: "x", Stages: s, Attempt: 1, Agent: "x", Epoch: 1, EventN: 1,
 		CreatedAt: t0, StartedAt: t0, UpdatedAt: t0, FinishedAt: t0, Deadline: t0, Cancel: c, PublicN: 1, Visible: true,
 		Total: 1, Admitted: true, Children: ChildStates{4}, Counts: Counts{1, 1, 1, 1, 1, 1, 1, 1, 1}, Reserved: []string{"x"}, RackPower: true, WaitsFor: id,
-		Cleanup: []string{"x"},
+		Cleanup: []string{"x"}, About: testID(4), Diagnostics: testDiagnostics(), Rollout: testRollout(),
 	}
 	e := Event{
 		Kind: EventFinished, ID: id, RackID: "x", NodeID: "x", Type: "x", Family: "x", Epoch: 1, N: 1, Attempt: 1, Agent: "x",
 		State: StateFailed, Description: "x", Percent: 1, Stages: s, Failure: f, ResultJSON: "x", At: t0, StartedAt: t0,
-		Deadline: t0, Total: 1, Cancel: c, CommandSeq: 1,
+		Deadline: t0, Total: 1, Cancel: c, CommandSeq: 1, Diagnostics: testDiagnostics(),
 	}
 	tr := Transition{From: StateRunning, To: StateFailed, Description: "x", At: t0, N: 1}
 	requireFull(t, RecordToProto(r))
@@ -197,22 +204,26 @@ func TestCodecRepairsText(t *testing.T) {
 func TestCodecRefuses(t *testing.T) {
 	good := func() *rackbusv1.JobRecord { return RecordToProto(NewChild(testID(3), 1, leafSpec())) }
 	for name, spoil := range map[string]func(*rackbusv1.JobRecord){
-		"no version":        func(m *rackbusv1.JobRecord) { m.V = 0 },
-		"newer version":     func(m *rackbusv1.JobRecord) { m.V = 2 },
-		"no id":             func(m *rackbusv1.JobRecord) { m.JobId = "" },
-		"bad id":            func(m *rackbusv1.JobRecord) { m.JobId = "x" },
-		"no parent":         func(m *rackbusv1.JobRecord) { m.ParentJobId = "" },
-		"wrong parent":      func(m *rackbusv1.JobRecord) { m.ParentJobId = testID(4).String() },
-		"parent of a top":   func(m *rackbusv1.JobRecord) { m.JobId = testID(3).String() },
-		"no state":          func(m *rackbusv1.JobRecord) { m.State = 0 },
-		"unknown state":     func(m *rackbusv1.JobRecord) { m.State = 11 },
-		"negative state":    func(m *rackbusv1.JobRecord) { m.State = -1 },
-		"unknown kind":      func(m *rackbusv1.JobRecord) { m.Kind = 77 },
-		"unknown code":      func(m *rackbusv1.JobRecord) { m.Failure = &rackbusv1.JobFailure{Code: 99} },
-		"unknown cancel":    func(m *rackbusv1.JobRecord) { m.Cancel = &rackbusv1.JobCancel{Mode: 9} },
-		"unknown stage":     func(m *rackbusv1.JobRecord) { m.Stages = []*rackbusv1.JobStage{{Status: 9}} },
-		"bad waits_for":     func(m *rackbusv1.JobRecord) { m.WaitsFor = "x" },
-		"bad child state":   func(m *rackbusv1.JobRecord) { m.Children = []byte{0xb1} },
+		"no version":      func(m *rackbusv1.JobRecord) { m.V = 0 },
+		"newer version":   func(m *rackbusv1.JobRecord) { m.V = 2 },
+		"no id":           func(m *rackbusv1.JobRecord) { m.JobId = "" },
+		"bad id":          func(m *rackbusv1.JobRecord) { m.JobId = "x" },
+		"no parent":       func(m *rackbusv1.JobRecord) { m.ParentJobId = "" },
+		"wrong parent":    func(m *rackbusv1.JobRecord) { m.ParentJobId = testID(4).String() },
+		"parent of a top": func(m *rackbusv1.JobRecord) { m.JobId = testID(3).String() },
+		"no state":        func(m *rackbusv1.JobRecord) { m.State = 0 },
+		"unknown state":   func(m *rackbusv1.JobRecord) { m.State = 11 },
+		"negative state":  func(m *rackbusv1.JobRecord) { m.State = -1 },
+		"unknown kind":    func(m *rackbusv1.JobRecord) { m.Kind = 77 },
+		"unknown code":    func(m *rackbusv1.JobRecord) { m.Failure = &rackbusv1.JobFailure{Code: 99} },
+		"unknown cancel":  func(m *rackbusv1.JobRecord) { m.Cancel = &rackbusv1.JobCancel{Mode: 9} },
+		"unknown stage":   func(m *rackbusv1.JobRecord) { m.Stages = []*rackbusv1.JobStage{{Status: 9}} },
+		"bad waits_for":   func(m *rackbusv1.JobRecord) { m.WaitsFor = "x" },
+		"bad child state": func(m *rackbusv1.JobRecord) { m.Children = []byte{0xb1} },
+		"bad about":       func(m *rackbusv1.JobRecord) { m.AboutJobId = "x" },
+		"unknown collector": func(m *rackbusv1.JobRecord) {
+			m.NodeDiagnostics = &rackbusv1.NodeDiagnostics{Collectors: []*rackbusv1.CollectorOutcome{{Status: 9}}}
+		},
 		"too many children": func(m *rackbusv1.JobRecord) { m.Children = make([]byte, MaxChildren/2+1) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -86,6 +86,7 @@ func (d *decoder) cancel(m *rackbusv1.JobCancel) *Cancel {
 	return &Cancel{
 		Mode:   CancelMode(d.enum("cancel mode", int32(m.GetMode()), int32(cancelModeCount))),
 		Reason: m.GetReason(), RequestedBy: m.GetRequestedBy(), RequestedAt: instant(m.GetRequestedAt()),
+		Note: m.GetNote(),
 	}
 }
 
@@ -99,6 +100,7 @@ func (d *decoder) stages(ms []*rackbusv1.JobStage) []Stage {
 			Name: m.GetName(), Description: m.GetDescription(),
 			Status:  StageStatus(d.enum("stage status", int32(m.GetStatus()), int32(stageStatusCount))),
 			Message: m.GetMessage(), StartedAt: instant(m.GetStartedAt()), FinishedAt: instant(m.GetFinishedAt()),
+			Uninterruptible: m.GetUninterruptible(), StopLimit: m.GetStopLimit().AsDuration(),
 		}
 	}
 	return stages

@@ -24,12 +24,14 @@ const (
 	EventCancelRequested
 	// EventFinished says that the job reached the terminal state in State.
 	EventFinished
+	// EventNote tells something for the history that changes nothing of the job.
+	EventNote
 
 	eventKindCount
 )
 
 var eventKindNames = [eventKindCount]string{
-	"unspecified", "queued", "admitted", "claimed", "started", "progress", "cancel_requested", "finished",
+	"unspecified", "queued", "admitted", "claimed", "started", "progress", "cancel_requested", "finished", "note",
 }
 
 // String returns the name of the kind as event subjects show it.
@@ -79,4 +81,6 @@ type Event struct {
 	Cancel *Cancel
 	// CommandSeq is the stream sequence of the command, so that it can be erased.
 	CommandSeq uint64
+	// Diagnostics is what node diagnostics found, with EventFinished.
+	Diagnostics *Diagnostics
 }

@@ -59,6 +59,16 @@ const (
 	FailureValidationFailed       FailureCode = "VALIDATION_FAILED"
 	FailureValidationInterrupted  FailureCode = "VALIDATION_INTERRUPTED"
 	FailureReleaseFailed          FailureCode = "RELEASE_FAILED"
+
+	// FailureRolloutStopped is that of a child whose wave never came.
+	FailureRolloutStopped FailureCode = "ROLLOUT_STOPPED"
+
+	FailureDiagnosticsClassification FailureCode = "NODE_DIAGNOSTICS_CLASSIFICATION_FAILED"
+	FailureDiagnosticsStateChanged   FailureCode = "NODE_DIAGNOSTICS_STATE_CHANGED"
+	FailureDiagnosticsProvisionState FailureCode = "NODE_DIAGNOSTICS_UNEXPECTED_PROVISION_STATE"
+	FailureDiagnosticsStore          FailureCode = "NODE_DIAGNOSTICS_STORE_FAILED"
+	FailureIronicImageNotFound       FailureCode = "IRONIC_INSPECTION_IPA_IMAGE_NOT_FOUND"
+	FailureIronicDriverMismatch      FailureCode = "IRONIC_DRIVER_MISMATCH"
 )
 
 // FailureCodeInfo explains a FailureCode.
@@ -121,6 +131,13 @@ var failureCodes = [...]FailureCodeInfo{
 	{FailureValidationFailed, CodeOther, "the validator found faults or could not run"},
 	{FailureValidationInterrupted, CodeInternal, "the agent died during a validation, which was not begun again"},
 	{FailureReleaseFailed, CodeOther, "the node could not be released after a validation"},
+	{FailureRolloutStopped, CodeOther, "the rollout of the batch stopped before it came to the node"},
+	{FailureDiagnosticsClassification, CodeOther, "what the diagnosis of a node needs could not be collected"},
+	{FailureDiagnosticsStateChanged, CodeFailedPrecondition, "the node changed its state while it was examined"},
+	{FailureDiagnosticsProvisionState, CodeFailedPrecondition, "the node is not in a provision state in which it may be examined"},
+	{FailureDiagnosticsStore, CodeInternal, "the evidence bundle of a diagnosis could not be stored"},
+	{FailureIronicImageNotFound, CodeFailedPrecondition, "the kernel or ramdisk of the Ironic inspection image is missing"},
+	{FailureIronicDriverMismatch, CodeFailedPrecondition, "Ironic cannot cycle the node's power with the driver it has"},
 }
 
 // FailureCodes returns every known code with its meaning, in a fresh slice.

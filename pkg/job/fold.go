@@ -32,6 +32,9 @@ func Fold(r Record, e Event) (Record, Change, error) {
 	if err := validate(&r, &e); err != nil {
 		return r, Change{}, err
 	}
+	if e.Kind == EventNote {
+		return r, Change{Ignored: ReasonNote}, nil
+	}
 	if r.State.Terminal() {
 		return foldTerminal(r, &e)
 	}
@@ -54,7 +57,7 @@ func Fold(r Record, e Event) (Record, Change, error) {
 // validate refuses events that no writer may send.
 func validate(r *Record, e *Event) error {
 	switch e.Kind {
-	case EventQueued, EventClaimed, EventStarted, EventProgress:
+	case EventQueued, EventClaimed, EventStarted, EventProgress, EventNote:
 	case EventAdmitted:
 		if e.Total > MaxChildren {
 			return fmt.Errorf("%w: %d children, at most %d", ErrInvalidEvent, e.Total, MaxChildren)
@@ -103,8 +106,12 @@ func foldCancel(r Record, e *Event) (Record, Change, error) {
 	}
 	var c Change
 	c.introduce(&r)
-	r.Description = cancelPrefix(e.Cancel.Mode) + strings.TrimPrefix(r.Description, cancelPrefix(r.Cancel.mode()))
+	text := strings.TrimPrefix(r.Description, cancelPrefix(r.Cancel.mode()))
+	text = strings.TrimSuffix(text, stopNote(r.Cancel.mode(), r.Stages))
 	r.Cancel = e.Cancel
+	r.Description = stoppingText(r.Cancel.mode(), text, r.Stages)
+	r.Rollout = r.stoppedByCancel()
+	r.Description = r.rolloutText(r.Description)
 	r.UpdatedAt = later(r.UpdatedAt, e.At)
 	if r.State != StateCancellationRequested {
 		c.announce(&r, StateCancellationRequested, r.Description, e.At)
@@ -124,8 +131,10 @@ func firmer(a, b *Cancel) bool {
 		return a.RequestedAt.Before(b.RequestedAt)
 	case a.Reason != b.Reason:
 		return a.Reason < b.Reason
+	case a.RequestedBy != b.RequestedBy:
+		return a.RequestedBy < b.RequestedBy
 	}
-	return a.RequestedBy < b.RequestedBy
+	return a.Note < b.Note
 }
 
 // foldWorker takes an event of whoever works on the job, or seals it in its place.
@@ -149,9 +158,7 @@ func foldWorker(r Record, e *Event) (Record, Change, error) {
 		r.StartedAt = e.At
 	}
 	r.Description = pictureText(e.Description, running)
-	if r.Cancel != nil {
-		r.Description = cancelPrefix(r.Cancel.Mode) + r.Description
-	}
+	r.Description = stoppingText(r.Cancel.mode(), r.Description, r.Stages)
 	r.UpdatedAt = later(r.UpdatedAt, e.At)
 	if running && r.State == StateQueued {
 		c.announce(&r, StateRunning, r.Description, e.At)
@@ -197,7 +204,7 @@ func finish(r Record, e *Event) (Record, Change) {
 	if r.Description == "" {
 		r.Description = outcomeText(e.State)
 	}
-	r.ResultJSON = e.ResultJSON
+	r.ResultJSON, r.Diagnostics = e.ResultJSON, e.Diagnostics
 	r.Failure = outcomeFailure(e, r.Cancel)
 	if e.State == StateCompleted {
 		r.Percent = 100

@@ -32,7 +32,9 @@ func genStages(t *rapid.T) []Stage {
 	for i := range rapid.IntRange(0, 3).Draw(t, "stages") {
 		stages = append(stages, Stage{
 			Name: fmt.Sprintf("stage-%d", i), StartedAt: genTime(t, "stage start"),
-			Status: StageStatus(rapid.IntRange(1, int(stageStatusCount)-1).Draw(t, "stage status")),
+			Status:          StageStatus(rapid.IntRange(1, int(stageStatusCount)-1).Draw(t, "stage status")),
+			Uninterruptible: rapid.Bool().Draw(t, "pinned"),
+			StopLimit:       rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "stop limit"),
 		})
 	}
 	return stages
@@ -44,6 +46,7 @@ func genCancel(t *rapid.T) *Cancel {
 		Reason:      rapid.SampledFrom([]string{CancelReasonOperator, CancelReasonDeadline}).Draw(t, "reason"),
 		RequestedBy: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "by"),
 		RequestedAt: at(rapid.IntRange(1, 3).Draw(t, "requested")),
+		Note:        rapid.SampledFrom([]string{"", "maintenance"}).Draw(t, "note"),
 	}
 }
 

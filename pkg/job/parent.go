@@ -114,7 +114,11 @@ func derive(r Record, c Change, at time.Time) (Record, Change) {
 	if r.Kind != KindParent {
 		return r, c
 	}
+	r.Rollout = r.settledRollout(at)
 	state, text, failure := Aggregate(r.Counts, r.Total, r.Admitted, r.Cancel.mode(), r.Type.Wording())
+	if !state.Terminal() {
+		text = r.rolloutText(text)
+	}
 	r.Description, r.Failure = text, failure
 	r.Percent = percentOf(r.Counts.Done(), r.Total)
 	if state.Terminal() {

@@ -67,6 +67,11 @@ type Stage struct {
 	Message    string
 	StartedAt  time.Time
 	FinishedAt time.Time
+	// Uninterruptible says that the stage, while it runs, cannot be left before its
+	// end: the device is being changed. StopLimit is then how long it may take
+	// until the job can stop, counted from StartedAt; 0 when that is not known.
+	Uninterruptible bool
+	StopLimit       time.Duration
 }
 
 // CancelMode is how firmly a job is asked to stop; a greater one is firmer. The
@@ -108,6 +113,8 @@ type Cancel struct {
 	Reason      string
 	RequestedBy string
 	RequestedAt time.Time
+	// Note is what the caller gave as the reason, in its own words.
+	Note string
 }
 
 // mode returns how firm the request is, CancelNone when there is none.
@@ -188,6 +195,12 @@ type Record struct {
 	// Cleanup are the directories to remove once a top-level job has ended; see
 	// CheckCleanup.
 	Cleanup []string
+	// About is the job that this one looks into, for node diagnostics.
+	About ID
+	// Diagnostics is set for node diagnostics that got as far as to classify.
+	Diagnostics *Diagnostics
+	// Rollout is set for a parent whose children start in waves.
+	Rollout *Rollout
 }
 
 // Exists reports whether the record is one of a job, and not the zero Record.

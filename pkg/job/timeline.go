@@ -75,6 +75,12 @@ func (t Timeline) Start(at time.Time) (Timeline, error) {
 	return t.current(at, func(s *TimelineStage) { s.Status = StageRunning }, 0)
 }
 
+// Pin notes that the current stage cannot be left before its end any more, and how
+// long it may take until the job can stop; 0 when that is not known.
+func (t Timeline) Pin(at time.Time, limit time.Duration) (Timeline, error) {
+	return t.current(at, func(s *TimelineStage) { s.Uninterruptible, s.StopLimit = true, limit }, 0)
+}
+
 // Complete marks the current stage as completed and moves on. Empty details leave
 // those stored before.
 func (t Timeline) Complete(at time.Time, details json.RawMessage) (Timeline, error) {

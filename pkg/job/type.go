@@ -22,6 +22,7 @@ const (
 	TypeArtifactDownload               Type = "artifact_download"
 	TypeFirmwarePlanCheck              Type = "firmware_plan_check"
 	TypeSystemValidation               Type = "system_validation"
+	TypeNodeDiagnostics                Type = "node_diagnostics"
 )
 
 // Wording is how texts for people name a job of some type.
@@ -60,6 +61,8 @@ var types = [...]TypeInfo{
 	{TypeArtifactDownload, Wording{"artifact download", "artifact downloads"}, 12 * time.Hour, true},
 	{TypeFirmwarePlanCheck, Wording{"firmware plan check", "firmware plan checks"}, time.Minute, false},
 	{TypeSystemValidation, Wording{"system validation", "system validations"}, 12 * time.Hour, true},
+	// Exclusive, so that nothing of ours changes the node while it is examined.
+	{TypeNodeDiagnostics, Wording{"node diagnosis", "node diagnoses"}, 30 * time.Minute, true},
 }
 
 // Types returns the properties of every type, in a fresh slice.

@@ -2,6 +2,8 @@
 
 package node
 
+import "github.com/rackbus/rackbus/pkg/product"
+
 // Ref is the exact identity of a node. Both ids are opaque: they are compared
 // byte by byte and handed back to clients unchanged.
 type Ref struct {
@@ -18,9 +20,9 @@ type Family string
 
 // The families of hardware agents.
 const (
-	FamilyCompute    Family = "compute"
-	FamilySwitch     Family = "switch"
-	FamilyPowerShelf Family = "powershelf"
+	FamilyCompute    = Family(product.Compute)
+	FamilySwitch     = Family(product.Switch)
+	FamilyPowerShelf = Family(product.PowerShelf)
 )
 
 // FamilyRack is the family of the jobs that drive a whole rack or none of its

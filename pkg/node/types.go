@@ -2,33 +2,35 @@
 
 package node
 
+import (
+	"slices"
+
+	"github.com/rackbus/rackbus/pkg/product"
+)
+
 // RackType is the kind of NVLink rack a node belongs to. A rack refuses nodes
 // of another rack type.
 type RackType string
 
 // The supported rack types.
 const (
-	RackGB200   RackType = "NVL_GB200"
-	RackGB300   RackType = "NVL_GB300"
-	RackVRNVL72 RackType = "NVL_VRNVL72"
+	RackGB200   = RackType(product.RackGB200)
+	RackGB300   = RackType(product.RackGB300)
+	RackVRNVL72 = RackType(product.RackVRNVL72)
 )
 
 // Model returns the product name shown to people, or "" for an unknown type.
 func (r RackType) Model() string {
-	switch r {
-	case RackGB200:
-		return "GB200 NVL"
-	case RackGB300:
-		return "GB300 NVL"
-	case RackVRNVL72:
-		return "VR NVL72"
-	default:
-		return ""
+	for _, p := range product.All() {
+		if RackType(p.Generation.Rack) == r {
+			return p.Generation.Model
+		}
 	}
+	return ""
 }
 
-// Type describes one supported kind of node. Types are values of a fixed table
-// and comparable with ==; the zero Type is no type.
+// Type describes one supported kind of node. Types are values of a fixed table,
+// that of pkg/product, and comparable with ==; the zero Type is no type.
 type Type struct {
 	// ID is the stable name, for example "compute_gb200_nvidia".
 	ID string
@@ -46,25 +48,22 @@ type Type struct {
 	InBand bool
 }
 
-// The node types. Numbers are those of the published rack_manager.NodeType.
-var types = [...]Type{
-	{"compute_gb200_nvidia", 1, "compute", "nvidia", "gb200", FamilyCompute, RackGB200, true},
-	{"compute_gb200_wiwynn", 0, "compute", "wiwynn", "gb200", FamilyCompute, RackGB200, true},
-	{"compute_gb300_nvidia", 5, "compute", "nvidia", "gb300", FamilyCompute, RackGB300, false},
-	{"compute_gb300_lenovo", 9, "compute", "lenovo", "gb300", FamilyCompute, RackGB300, false},
-	{"compute_gb300_supermicro", 0, "compute", "supermicro", "gb300", FamilyCompute, RackGB300, false},
-	{"compute_vrnvl72_nvidia", 10, "compute", "nvidia", "vrnvl72", FamilyCompute, RackVRNVL72, false},
-	{"switch_gb200_nvidia", 3, "switch", "nvidia", "gb200", FamilySwitch, RackGB200, false},
-	{"switch_gb300_nvidia", 6, "switch", "nvidia", "gb300", FamilySwitch, RackGB300, false},
-	{"switch_vrnvl72_nvidia", 11, "switch", "nvidia", "vrnvl72", FamilySwitch, RackVRNVL72, false},
-	{"powershelf_gb200_liteon", 2, "power_shelf", "liteon", "gb200", FamilyPowerShelf, RackGB200, false},
-	{"powershelf_gb200_delta", 4, "power_shelf", "delta", "gb200", FamilyPowerShelf, RackGB200, false},
-	{"powershelf_gb300_liteon", 7, "power_shelf", "liteon", "gb300", FamilyPowerShelf, RackGB300, false},
-	{"powershelf_gb300_delta", 8, "power_shelf", "delta", "gb300", FamilyPowerShelf, RackGB300, false},
+// types are the rows of the product table as nodes see them.
+var types = typesOf(product.All())
+
+func typesOf(products []product.Product) []Type {
+	var all []Type
+	for _, p := range products {
+		all = append(all, Type{
+			ID: p.ID, Number: p.Number, Role: p.Family.Role(), Vendor: p.Vendor.ID, ProductFamily: p.Generation.ID,
+			Family: Family(p.Family), Rack: RackType(p.Generation.Rack), InBand: p.InBand,
+		})
+	}
+	return all
 }
 
 // Types returns all supported types in a fixed order.
-func Types() []Type { return append([]Type(nil), types[:]...) }
+func Types() []Type { return slices.Clone(types) }
 
 // ByID returns the type with the given stable name.
 func ByID(id string) (Type, bool) {

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,9 +19,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/certs"
@@ -43,6 +46,8 @@ type Env struct {
 	Readiness *telemetry.Readiness
 	// Instance names the process in records and on the bus.
 	Instance string
+	// Tracer makes the spans of the process.
+	Tracer trace.TracerProvider
 }
 
 // Program is what a process does between its start and the end of ctx.
@@ -126,6 +131,16 @@ func Run(ctx context.Context, p Program, cfg *config.Config, logs io.Writer) err
 	if err != nil {
 		return err
 	}
+	tracing, err := env.tracing(ctx, p.Name)
+	if err != nil {
+		return err
+	}
+	env.Tracer = tracing.Provider
+	defer func() {
+		if err := tracing.Close(traceFlush); err != nil {
+			env.Log.Warn("traces not sent", "err", err)
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	metrics := make(chan error, 1)
@@ -177,6 +192,30 @@ func (e *Env) metricsServer() (*telemetry.Server, error) {
 	return telemetry.NewServer(telemetry.ServerOptions{
 		Addr: e.Config.MetricsAddr(), TLS: tlsConfig, Gatherer: e.Registry, Readiness: e.Readiness, Logger: e.Log,
 	}), nil
+}
+
+// traceFlush is how long the last spans may take to be sent.
+const traceFlush = 2 * time.Second
+
+func (e *Env) tracing(ctx context.Context, program string) (*telemetry.Tracing, error) {
+	t := e.Config.Tracing
+	opts := telemetry.TracingOptions{
+		Endpoint: t.Endpoint, SampleRatio: t.SampleRatio, Service: strings.ReplaceAll(program, " ", "-"), Instance: e.Instance,
+	}
+	if t.Endpoint != "" && !t.Insecure {
+		opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		if t.TLSCA != "" {
+			pem, err := os.ReadFile(t.TLSCA)
+			if err != nil {
+				return nil, fmt.Errorf("tracing.tls_ca: %w", err)
+			}
+			opts.TLS.RootCAs = x509.NewCertPool()
+			if !opts.TLS.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("tracing.tls_ca: %s has no certificate", t.TLSCA)
+			}
+		}
+	}
+	return telemetry.NewTracing(ctx, opts)
 }
 
 // Connect opens the bus for a role, and makes readiness follow the connection.

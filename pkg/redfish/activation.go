@@ -10,70 +10,30 @@ import (
 	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Step is one part of an activation. A workflow checkpoints between steps.
-type Step string
+type Step = product.Step
 
-// The steps.
+// The steps. What each does is told where product declares them.
 const (
-	// StepForceOff sends ForceOff to the host. Repeatable.
-	StepForceOff Step = "force_off"
-	// StepWaitOff waits until the host reads Off. Repeatable.
-	StepWaitOff Step = "wait_off"
-	// StepPauseOff waits a while in place of StepWaitOff. Repeatable.
-	StepPauseOff Step = "pause_off"
-	// StepAuxCycle cuts and restores the standby power of the tray. Once.
-	StepAuxCycle Step = "aux_cycle"
-	// StepAuxSettle waits out the AUX cycle. Repeatable.
-	StepAuxSettle Step = "aux_settle"
-	// StepWaitBMC waits until the BMC answers again. Repeatable.
-	StepWaitBMC Step = "wait_bmc"
-	// StepPowerOn sends On to the host. Repeatable.
-	StepPowerOn Step = "power_on"
-	// StepWaitOn waits until the host reads On. Repeatable.
-	StepWaitOn Step = "wait_on"
-	// StepKeepOn waits for On and sends On again while the host reads Off.
-	// Repeatable.
-	StepKeepOn Step = "keep_on"
-	// StepManagerReset restarts the controller of a shelf. Once.
-	StepManagerReset Step = "manager_reset"
-	// StepWaitManager waits until that restart is over. Repeatable.
-	StepWaitManager Step = "wait_manager"
+	StepForceOff     = product.StepForceOff
+	StepWaitOff      = product.StepWaitOff
+	StepPauseOff     = product.StepPauseOff
+	StepAuxCycle     = product.StepAuxCycle
+	StepAuxSettle    = product.StepAuxSettle
+	StepWaitBMC      = product.StepWaitBMC
+	StepPowerOn      = product.StepPowerOn
+	StepWaitOn       = product.StepWaitOn
+	StepKeepOn       = product.StepKeepOn
+	StepManagerReset = product.StepManagerReset
+	StepWaitManager  = product.StepWaitManager
 )
 
-// Once reports whether a step must not be repeated when its outcome is unknown.
-// All others may be run again.
-func (s Step) Once() bool { return s == StepAuxCycle || s == StepManagerReset }
-
 // Activation is how new firmware comes into force on a product.
-type Activation struct {
-	Steps []Step
-	// When the last step fails by its time limit, the steps from RepeatFrom are
-	// run again, until Rounds rounds are over. Rounds 0 means 1.
-	RepeatFrom Step
-	Rounds     int
-}
-
-// activationSettledAux: the host is seen off, the AUX cycle is waited out; a host
-// that does not come on gets a second AUX cycle.
-func activationSettledAux() Activation {
-	return Activation{
-		Steps:      []Step{StepForceOff, StepWaitOff, StepAuxCycle, StepAuxSettle, StepPowerOn, StepWaitOn},
-		RepeatFrom: StepAuxCycle,
-		Rounds:     2,
-	}
-}
-
-// activationProbedAux: the BMC is probed after the AUX cycle, On is repeated.
-func activationProbedAux() Activation {
-	return Activation{Steps: []Step{StepForceOff, StepPauseOff, StepAuxCycle, StepWaitBMC, StepPowerOn, StepKeepOn}}
-}
-
-// activationManagerReset: the controller of the shelf restarts, power stays.
-func activationManagerReset() Activation {
-	return Activation{Steps: []Step{StepManagerReset, StepWaitManager}}
-}
+type Activation = product.Activation
 
 // ActivationState is what one step leaves for a later one. It is plain data, to
 // be kept in the checkpoint.

@@ -32,10 +32,11 @@
 //
 // # Products
 //
-// Differences between products are data: a Profile per node type, all in
-// products.go. What a vendor does in a way of its own stands in one file of the
-// vendor's name (delta.go, lenovo.go, liteon.go) behind a value of PowerStyle,
-// ConfigurationKeeping or a path of the Profile. Nothing else asks for a vendor.
+// Differences between products are data: a Profile is the part of a row of
+// pkg/product that concerns this package. What a vendor does in a way of its own
+// stands in one file of the vendor's name (delta.go, lenovo.go, liteon.go) behind
+// a value of product.PowerStyle, product.ConfigurationKeeping or a path of the
+// Profile. Nothing else asks for a vendor.
 //
 // # Versions
 //

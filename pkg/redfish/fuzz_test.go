@@ -27,7 +27,8 @@ func FuzzTask(f *testing.F) {
 		f.Add([]byte(body), 200)
 		f.Add([]byte(body), 202)
 	}
-	client, err := New(Endpoint{Address: "192.0.2.1", Username: "u", Password: secret.New("p")}, Options{Profile: trays()[0]})
+	tray, _ := LookupProfile(NodeTypes()[0])
+	client, err := New(Endpoint{Address: "192.0.2.1", Username: "u", Password: secret.New("p")}, Options{Profile: tray})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -101,7 +102,8 @@ func FuzzInventory(f *testing.F) {
 				t.Fatal("an entry without a name")
 			}
 		}
-		for _, p := range profiles() {
+		for _, id := range NodeTypes() {
+			p, _ := LookupProfile(id)
 			m := p.MatchPackages(packages, items, nil)
 			CompareVersions(m.Expected, items)
 			if m.Complete() && len(m.Expected) == 0 {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"sync"
+
+	"github.com/rackbus/rackbus/pkg/tracing"
 )
 
 // guardChunk is the most bytes of a body that leave after one Check.
@@ -81,7 +83,7 @@ func (t *guardTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx, cancel := t.guard.Context(req.Context())
-	ctx = context.WithValue(ctx, guardKey{}, t.guard)
+	ctx, end := tracing.Change(context.WithValue(ctx, guardKey{}, t.guard), req.Method, req.URL.Path)
 	guarded := req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		guarded.Body = &guardedBody{ReadCloser: req.Body, guard: t.guard}
@@ -89,6 +91,7 @@ func (t *guardTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		guarded.GetBody = nil
 	}
 	resp, err := t.pool.writes.RoundTrip(guarded)
+	end(resp, err)
 	if err != nil {
 		if ctx.Err() != nil && req.Context().Err() == nil && !errors.Is(err, ErrNotHeld) {
 			err = fmt.Errorf("%w: %w", ErrNotHeld, context.Cause(ctx))

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Lenovo's GB300 tray (HG634N V2) has a BMC of AMI's make, which forgets its
@@ -34,7 +36,7 @@ func amiKept() map[string]bool {
 // not take the flags fails with CodeInternal after all attempts.
 func (c *Client) PreserveConfiguration(ctx context.Context) error {
 	const op = "preserve BMC configuration"
-	if c.profile.Keep != KeepAMI {
+	if c.profile.Keep != product.KeepAMI {
 		return invalid(op, "the product has no such setting")
 	}
 	for attempt := 1; ; attempt++ {

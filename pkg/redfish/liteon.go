@@ -14,9 +14,6 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 )
 
-// liteonUnitsPath is LiteOn's own collection of supplies, seen on PF-1333-7R.
-const liteonUnitsPath = rootPath + "/Chassis/powershelf/Power/Oem/LiteOn/PowerUnits"
-
 // PowerUnit is a supply of a LiteOn shelf as its vendor collection shows it.
 type PowerUnit struct {
 	ID           string

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // PowerOp is a power operation as clients ask for it.
@@ -100,11 +102,11 @@ var (
 // PowerState reads the power state of the host of a tray, or of a shelf.
 func (c *Client) PowerState(ctx context.Context) (PowerReading, error) {
 	switch c.profile.Power {
-	case PowerSystem:
+	case product.PowerSystem:
 		return c.systemPower(ctx)
-	case PowerChassisActions:
+	case product.PowerChassisActions:
 		return c.shelfPower(ctx, c.shelf, supplyState)
-	case PowerSupplyActions:
+	case product.PowerSupplyActions:
 		return c.shelfPower(ctx, c.deltaChassis, deltaSupplyState)
 	default:
 		return PowerReading{}, invalid("read power state", "the product has no known way to read power")
@@ -116,15 +118,15 @@ func (c *Client) PowerState(ctx context.Context) (PowerReading, error) {
 // ErrUnsupportedPowerOp before anything is sent.
 func (c *Client) Power(ctx context.Context, op PowerOp) error {
 	switch c.profile.Power {
-	case PowerSystem:
+	case product.PowerSystem:
 		resetType, ok := op.resetType()
 		if !ok {
 			return &Error{Op: "set power", Code: CodeInvalidArgument, reason: op.String(), cause: ErrUnsupportedPowerOp}
 		}
 		return c.resetSystem(ctx, resetType)
-	case PowerChassisActions:
+	case product.PowerChassisActions:
 		return c.shelfAction(ctx, op)
-	case PowerSupplyActions:
+	case product.PowerSupplyActions:
 		return c.deltaAction(ctx, op)
 	default:
 		return invalid("set power", "the product has no known way to switch power")

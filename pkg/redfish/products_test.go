@@ -37,7 +37,7 @@ func typesOf(family node.Family) []string {
 	return ids
 }
 
-// A node type that is added to pkg/node has to get a whole profile.
+// A node type that is added to pkg/product has to have a whole profile.
 func TestEveryNodeTypeHasACompleteProfile(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, append(typesOf(node.FamilyCompute), typesOf(node.FamilyPowerShelf)...), redfish.NodeTypes())
@@ -48,13 +48,16 @@ func TestEveryNodeTypeHasACompleteProfile(t *testing.T) {
 			require.NoError(t, p.Validate(), id)
 			require.Equal(t, kind, p.Kind, id)
 			require.Equal(t, id, p.NodeType)
+			if kind == redfish.KindPowerShelf {
+				require.EqualValues(t, redfish.ShelfApplyTime, p.ApplyTime, id)
+			}
 		}
 	}
 	_, found := redfish.LookupProfile("compute_gb200_unknown")
 	require.False(t, found)
 }
 
-// Vendors are named in the table of products and in their own files, nowhere else.
+// Vendors are named in files of their own, nowhere else.
 func TestVendorsAreNamedOnlyInTheirFiles(t *testing.T) {
 	t.Parallel()
 	vendors := regexp.MustCompile(`(?i)lite-?on|delta|lenovo|supermicro|wiwynn`)
@@ -62,8 +65,7 @@ func TestVendorsAreNamedOnlyInTheirFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, name := range files {
-		own := name == "products.go" || vendors.MatchString(name)
-		if own || strings.HasSuffix(name, "_test.go") {
+		if vendors.MatchString(name) || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)

@@ -3,8 +3,10 @@
 package redfish
 
 import (
+	"slices"
 	"strings"
-	"time"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Kind is the family of a product.
@@ -12,93 +14,19 @@ type Kind string
 
 // The kinds.
 const (
-	KindCompute    Kind = "compute"
-	KindPowerShelf Kind = "powershelf"
+	KindCompute    = Kind(product.Compute)
+	KindPowerShelf = Kind(product.PowerShelf)
 	// KindSwitch is the BMC of a switch, through which only its power is driven.
-	KindSwitch Kind = "switch"
+	KindSwitch = Kind(product.Switch)
 )
 
-// PowerStyle says how power is read and switched.
-type PowerStyle string
-
-// The power styles.
-const (
-	// PowerSystem resets the host's ComputerSystem.
-	PowerSystem PowerStyle = "system"
-	// PowerChassisActions uses the On/Off/ForceOff or Reset actions of the shelf
-	// chassis and reads the state of its supplies.
-	PowerChassisActions PowerStyle = "chassis_actions"
-	// PowerSupplyActions switches the supplies of a shelf by vendor actions of its
-	// PowerShelf resource; see delta.go.
-	PowerSupplyActions PowerStyle = "supply_actions"
-)
-
-// UpdateFlavour says how images get onto the device.
-type UpdateFlavour string
-
-// The update flavours.
-const (
-	// UpdateMultipart prefers the multipart push.
-	UpdateMultipart UpdateFlavour = "multipart"
-	// UpdatePush prefers the plain HttpPushUri.
-	UpdatePush UpdateFlavour = "push"
-)
-
-// ConfigurationKeeping says how a BMC is told to keep its configuration when its
-// own firmware is replaced.
-type ConfigurationKeeping string
-
-// The ways of keeping. The zero value stands for a BMC that keeps it unasked.
-const (
-	// KeepAMI sets the flags of AMI's OEM part of the update service; see
-	// lenovo.go.
-	KeepAMI ConfigurationKeeping = "ami"
-)
-
-// Profile holds what differs between products. It is data: nothing in this
-// package asks for a vendor's name.
+// Profile is what this package has to know of a product. It is data: nothing in
+// this package asks for a vendor's name.
 type Profile struct {
 	// NodeType is the type string of the product.
 	NodeType string
 	Kind     Kind
-
-	// SystemID is the host's ComputerSystem, BaseboardID the GPU baseboard's.
-	SystemID    string
-	BaseboardID string
-	// BMCID is the manager of the tray. Empty means the first manager that can be
-	// reset.
-	BMCID string
-	// ChassisPrefix, lower case, begins the id of the chassis of a shelf with
-	// PowerChassisActions.
-	ChassisPrefix string
-	// WriteProtectPath is the chassis that tells of the hardware write protect.
-	WriteProtectPath string
-	// HMCTarget is the update target of baseboard packages.
-	HMCTarget string
-
-	Power  PowerStyle
-	Update UpdateFlavour
-	// MultipartPath and PushPath are used when the device advertises no update
-	// URI at all.
-	MultipartPath string
-	PushPath      string
-	// ApplyTime is set before an update; empty leaves the device's setting.
-	ApplyTime string
-	// UploadAnswer, when set, replaces Timing.UploadAnswer: a controller that
-	// hands an OnReset image over may never answer, and then its new handoff task
-	// is what tells.
-	UploadAnswer time.Duration
-	// TaskLimit bounds the polling of an update task.
-	TaskLimit time.Duration
-	// PowerUnitsPath is the vendor's collection of power units, if it has one.
-	PowerUnitsPath string
-	// Keep says how the BMC is told to keep its configuration.
-	Keep ConfigurationKeeping
-	// Silent are the inventory entries that do not tell what an update has
-	// brought, such as the spare bank of a BMC. They are not compared with packages.
-	Silent []string
-
-	Activation Activation
+	product.Redfish
 }
 
 // Validate names what a profile lacks. A client is made only for a whole one.
@@ -134,8 +62,8 @@ func (p Profile) Validate() error {
 		require("Kind", false)
 	}
 	switch p.Power {
-	case PowerSystem, PowerSupplyActions:
-	case PowerChassisActions:
+	case product.PowerSystem, product.PowerSupplyActions:
+	case product.PowerChassisActions:
 		require("ChassisPrefix", p.ChassisPrefix != "")
 	default:
 		require("Power", false)
@@ -152,21 +80,31 @@ func (p Profile) Validate() error {
 	return nil
 }
 
-// LookupProfile returns the profile of a node type.
+// LookupProfile returns the profile of a node type that is updated over Redfish.
 func LookupProfile(nodeType string) (Profile, bool) {
-	for _, p := range profiles() {
-		if p.NodeType == nodeType {
-			return p, true
-		}
-	}
-	return Profile{}, false
+	return profileOf(nodeType, KindCompute, KindPowerShelf)
 }
 
-// NodeTypes lists the node types that have a profile.
+// SwitchProfile returns the profile of a switch's BMC. It stands beside the
+// others because a switch takes its updates through its own interface: a client
+// made with it reads and switches the power of its system, and no more.
+func SwitchProfile(nodeType string) (Profile, bool) { return profileOf(nodeType, KindSwitch) }
+
+func profileOf(nodeType string, kinds ...Kind) (Profile, bool) {
+	row, ok := product.ByID(nodeType)
+	if !ok || !slices.Contains(kinds, Kind(row.Family)) {
+		return Profile{}, false
+	}
+	return Profile{NodeType: row.ID, Kind: Kind(row.Family), Redfish: row.Redfish}, true
+}
+
+// NodeTypes lists the node types that LookupProfile has a profile for.
 func NodeTypes() []string {
 	var names []string
-	for _, p := range profiles() {
-		names = append(names, p.NodeType)
+	for _, row := range product.All() {
+		if row.Family != product.Switch {
+			names = append(names, row.ID)
+		}
 	}
 	return names
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // UpdateService is what a device says about taking updates.
@@ -64,7 +66,7 @@ func (c *Client) UpdateService(ctx context.Context) (*UpdateService, error) {
 			*f.field, _ = c.checkRef(op, f.ref)
 		}
 	}
-	if s.MultipartURI == "" && r.link("MultipartHttpPushUri") != "" && c.profile.Update == UpdateMultipart {
+	if s.MultipartURI == "" && r.link("MultipartHttpPushUri") != "" && c.profile.Update == product.UpdateMultipart {
 		// It takes such pushes; what it said of where is not to be followed.
 		s.MultipartURI = c.profile.MultipartPath
 	}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 const octetStream = "application/octet-stream"
@@ -76,7 +78,7 @@ var (
 // an ImageURI. Only a device that advertises nothing gets a push to the usual
 // path of the product.
 func (c *Client) Upload(ctx context.Context, s *UpdateService, u UploadRequest) (UploadResult, error) {
-	multipartFirst := c.profile.Update != UpdatePush
+	multipartFirst := c.profile.Update != product.UpdatePush
 	vendorParts := len(u.Parameters) > 0 || len(u.OemParameters) > 0
 	switch {
 	case s.MultipartURI != "" && (multipartFirst || vendorParts || s.PushURI == ""):

@@ -96,7 +96,7 @@ func (a *activationStep) stage() agent.Stage {
 	}
 	s := agent.Stage{
 		Name: name, Description: "Activating firmware: " + strings.Join(texts, ", "),
-		Resume: agent.Resumable, Run: a.run,
+		Resume: agent.Resumable, Run: a.run, Limit: a.u.stepsLimit(a.steps),
 	}
 	if a.step().Once() {
 		s.Resume, s.Prepare, s.Run, s.Observe = agent.Once, a.prepare, a.runOnce, a.observe
@@ -168,6 +168,7 @@ func (a *activationStep) runOnce(ctx context.Context) error {
 	}
 	u.t.Progress(0, "Activating firmware: "+stepText(a.step()))
 	a.state().Sent = true
+	u.t.InFlight(stepText(a.step()))
 	if err := u.t.Save(ctx, u.state); err != nil {
 		return err
 	}

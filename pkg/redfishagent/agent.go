@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/fleet"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -43,6 +44,7 @@ func WithHandler(t job.Type, h agent.Handler) With {
 func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn, family node.Family, with ...With) error {
 	opts := FromConfig(env.Config, family)
 	opts.Artifacts = artifactsOf(env, conn)
+	opts.Diagnostics = diagnostics.FromConfig(env.Config, conn, env.Registry, string(family))
 	for _, w := range with {
 		w(&opts)
 	}

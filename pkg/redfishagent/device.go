@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/redfish"
@@ -156,6 +157,11 @@ type Options struct {
 	// InBand flashes network devices from the host; without it, commands with such
 	// images are refused.
 	InBand InBand
+	// Diagnostics tune the examination of nodes. Its Store takes the bundles;
+	// Collectors, Lost and Version are set here.
+	Diagnostics diagnostics.Options
+	// Collectors examine nodes by other means than Redfish.
+	Collectors []CollectorsFor
 	// Handlers are further jobs of the family's agent.
 	Handlers map[job.Type]agent.Handler
 	// Timing of the workflows.
@@ -195,7 +201,9 @@ func (d *Devices) Close() { d.opts.Pool.Close() }
 
 // Handlers are the jobs these agents do.
 func (d *Devices) Handlers() map[job.Type]agent.Handler {
-	handlers := map[job.Type]agent.Handler{job.TypeFirmwareUpdate: d.UpdateFirmware}
+	handlers := map[job.Type]agent.Handler{
+		job.TypeFirmwareUpdate: d.UpdateFirmware, job.TypeNodeDiagnostics: d.diagnosis().Run,
+	}
 	maps.Copy(handlers, d.opts.Handlers)
 	return handlers
 }

@@ -141,15 +141,17 @@ func (p *pkgStages) stages() []agent.Stage {
 	stages = append(stages, agent.Stage{
 		Name: p.name("upload"), Description: "Uploading " + of,
 		Resume: agent.Once, Prepare: p.working(p.prepare), Run: p.working(p.upload), Observe: p.observe,
-		Attempts: t.UploadAttempts, Pause: t.UploadPause,
+		Attempts: t.UploadAttempts, Pause: t.UploadPause, Limit: p.uploadLimit(),
 	}, agent.Stage{
 		Name: p.name("install"), Description: "Running firmware workflow for target " + p.label,
-		Resume: agent.Resumable, Run: p.working(p.install),
+		Resume: agent.Resumable, Run: p.working(p.install), Limit: p.installLimit(),
 	})
 	if p.u.c.Profile().PowerUnitsPath != "" {
 		stages = append(stages, agent.Stage{
 			Name: p.name("repair"), Description: "Updating power supplies one by one for " + of,
 			Resume: agent.Resumable, Run: p.working(p.repair),
+			// It can be left between two of them.
+			Limit: p.u.c.UnitLimit(p.target.GetSizeBytes()) + t.UnitRetrySettle,
 		})
 	}
 	return stages

@@ -28,6 +28,7 @@ const rescueTag = "supermicro_bmc_task_loss_firmware_manifest_version_match"
 // is judged by the installed version and not by silence.
 func (p *pkgStages) install(ctx context.Context) error {
 	s := p.state()
+	p.following() // an earlier owner may not have told
 	switch {
 	case s.Skipped != "":
 		return agent.Skip(s.Skipped)
@@ -79,6 +80,7 @@ func (p *pkgStages) pollOptions() redfish.PollOptions {
 func (p *pkgStages) finish(summary string) error {
 	s := p.state()
 	s.Done, s.Summary = true, summary
+	p.u.t.InFlight("")
 	p.u.withdraw()
 	return p.save()
 }

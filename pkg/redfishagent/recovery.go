@@ -32,13 +32,14 @@ const textRecoveryFailed = "BMC aux powercycle recovery failed: "
 // component.
 func (u *update) recoveryStages() []agent.Stage {
 	r := &recovery{u}
+	cycle, rest := r.steps()
 	return []agent.Stage{{
 		Name: "recover", Description: "Making sure that the BMC answers",
 		Resume: agent.Once, Prepare: r.prepare, Run: r.cycle, Observe: r.observe,
-		Attempts: activationAttempts, Pause: u.d.opts.Timing.TaskPoll.Interval,
+		Attempts: activationAttempts, Pause: u.d.opts.Timing.TaskPoll.Interval, Limit: u.stepsLimit(cycle),
 	}, {
 		Name: "recover_power", Description: "Waiting for the node after its recovery",
-		Resume: agent.Resumable, Run: r.power,
+		Resume: agent.Resumable, Run: r.power, Limit: u.stepsLimit(rest) + u.d.opts.Timing.RecoveryGrace,
 	}}
 }
 
@@ -108,6 +109,7 @@ func (r *recovery) cycle(ctx context.Context) error {
 		u.t.Progress(0, "Recovering the node: "+stepText(step))
 		if step.Once() {
 			s.Sent = true
+			u.t.InFlight(stepText(step))
 			if err := u.t.Save(ctx, u.state); err != nil {
 				return err
 			}

@@ -95,7 +95,8 @@ func (p *pkgStages) pushSupplies(ctx context.Context, img *image) error {
 	var device *redfish.Error
 	switch {
 	case err == nil:
-		p.state().Task, p.state().Untracked = result.Task, result.Task.IsZero()
+		p.tracked(result.Task)
+		p.state().Untracked = result.Task.IsZero()
 		return p.uploaded()
 	case !errors.As(err, &device), passes(err), ctx.Err() != nil, rejected(err):
 		return fail(phaseUpdate, p.label, err)
@@ -140,7 +141,8 @@ func (p *pkgStages) observeSupplies(ctx context.Context) (agent.Observation, err
 	})
 	switch {
 	case !task.IsZero(), begun:
-		s.Task, s.Untracked, s.Uploaded = task, task.IsZero(), true
+		p.tracked(task)
+		s.Untracked, s.Uploaded = task.IsZero(), true
 		return agent.ObservedDone, p.save()
 	case s.Supplies.Pushes >= p.u.d.opts.Timing.SupplyPushes:
 		return agent.ObservedDone, p.goSerial("the answer to the image for all power supplies was lost several times")

@@ -166,6 +166,7 @@ func (r *unitRepair) begin(ctx context.Context, s *unitState) error {
 	}
 	s.From, s.FailedFrom = unit.Version, unit.Phase("") == redfish.PowerUnitFailed
 	s.Attempt, s.Sent = s.Attempt+1, true
+	p.u.t.InFlight("image for power supply " + s.ID)
 	if err := p.u.t.Save(ctx, p.u.state); err != nil {
 		return err
 	}

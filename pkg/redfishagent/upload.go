@@ -83,12 +83,14 @@ func (p *pkgStages) upload(ctx context.Context) error {
 	result, err := p.push(ctx, img)
 	switch {
 	case err == nil:
-		s.Task = result.Task
+		p.tracked(result.Task)
 	case errors.Is(err, redfish.ErrAcceptedWithoutTask):
-		if s.Task, err = p.adopt(ctx); err != nil && !transient(err) {
+		task, err := p.adopt(ctx)
+		if err != nil && !transient(err) {
 			return fail(phaseUpdate, p.label, err)
 		}
-		s.Untracked = s.Task.IsZero()
+		p.tracked(task)
+		s.Untracked = task.IsZero()
 	case nothingToDo(err) && p.staged():
 		s.Done, s.Summary = true, "the device has the image already, and it is not in force: "+err.Error()
 	case nothingToDo(err):
@@ -166,7 +168,7 @@ func (p *pkgStages) handedOver(ctx context.Context, err error) error {
 	after, listErr := p.u.c.HandoffTasks(ctx)
 	if task, ok := redfish.NewHandoff(s.HandoffsBefore, after); ok && listErr == nil {
 		p.u.t.Logger().Info("upload failed, its handoff task is followed", "op", "upload", "task", task.String(), "err", err)
-		s.Task = task
+		p.tracked(task)
 		return nil
 	}
 	return tryAgain(err)
@@ -266,7 +268,8 @@ func (p *pkgStages) observe(ctx context.Context) (agent.Observation, error) {
 		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
 	}
 	if !task.IsZero() {
-		s.Task, s.Uploaded = task, true
+		p.tracked(task)
+		s.Uploaded = true
 		return agent.ObservedDone, p.save()
 	}
 	inventory, err := p.u.inventory(ctx)

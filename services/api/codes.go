@@ -29,6 +29,7 @@ const (
 	CodeUnavailable
 	CodeUnimplemented
 	CodeResourceExhausted
+	CodePermissionDenied
 
 	codeCount
 )
@@ -44,6 +45,7 @@ var grpcCodes = [codeCount]codes.Code{
 	CodeUnavailable:        codes.Unavailable,
 	CodeUnimplemented:      codes.Unimplemented,
 	CodeResourceExhausted:  codes.ResourceExhausted,
+	CodePermissionDenied:   codes.PermissionDenied,
 }
 
 // GRPC returns the gRPC code of the class.

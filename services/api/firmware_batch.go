@@ -157,7 +157,7 @@ func (m *rackManager) jobCall(ctx context.Context, rpc string, req proto.Message
 // request begins the admission of a batch.
 func (m jobMeta) request(rackID string, idem admission.Idempotency) admission.Request {
 	return admission.Request{
-		Type: job.TypeFirmwareUpdate, Name: m.name, RackID: rackID, OnBusy: m.onBusy, Deadline: m.deadline, Idempotency: idem,
+		Type: job.TypeFirmwareUpdate, Name: m.name, RackID: rackID, OnBusy: m.onBusy, Deadline: m.deadline, Idempotency: idem, Rollout: m.rollout,
 	}
 }
 

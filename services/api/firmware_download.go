@@ -100,6 +100,7 @@ func (s *Server) cancelDownload(ctx context.Context, jobID, reason string) {
 			Description: shorten(reason, maxReasonID), At: now,
 			Cancel: &job.Cancel{
 				Mode: job.CancelGraceful, Reason: job.CancelReasonOperator, RequestedBy: callerOf(ctx), RequestedAt: now,
+				Note: shorten(reason, maxReasonID),
 			},
 		})
 	}

@@ -153,7 +153,7 @@ func TestUpdateFirmwareMetadata(t *testing.T) {
 	h.firmware("fw.pkg", "x")
 	req := &rackmanager.UpdateFirmwareRequest{RackId: "r1", NodeId: "a", Filename: "fw.pkg"}
 	for pair, code := range map[[2]string]codes.Code{
-		{metaOnBusy, "force"}:                           codes.Unimplemented,
+		{metaOnBusy, "force"}:                           codes.InvalidArgument,
 		{metaOnBusy, "perhaps"}:                         codes.InvalidArgument,
 		{metaDeadline, "soon"}:                          codes.InvalidArgument,
 		{metaDeadline, "-1m"}:                           codes.InvalidArgument,

@@ -16,12 +16,13 @@ import (
 // unary logs a call, turns errors into statuses, and survives its panic.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	start := time.Now()
-	ctx, told := withReason(ctx)
+	ctx = withNotes(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			resp, err = nil, s.panicked(ctx, info.FullMethod, p)
 		}
-		s.logCall(ctx, info.FullMethod, start, *told, err)
+		reason, _ := notesOf(ctx)
+		s.logCall(ctx, info.FullMethod, start, reason, err)
 		err = asStatus(err)
 	}()
 	resp, err = handler(ctx, req)

@@ -11,6 +11,9 @@ import (
 // jobMessage is a job as rackbus.v1.Jobs shows it.
 func jobMessage(r *job.Record) *rackbusv1.Job {
 	rec := job.RecordToProto(*r)
+	if rec.GetRollout() != nil {
+		rec.Rollout.Members, rec.Rollout.Places = nil, nil // for the jobs service only
+	}
 	return &rackbusv1.Job{
 		JobId: rec.GetJobId(), ParentJobId: rec.GetParentJobId(), Name: rec.GetName(), Type: rec.GetType(), Kind: rec.GetKind(),
 		RackId: rec.GetRackId(), NodeId: rec.GetNodeId(), State: rec.GetState(), StateDescription: rec.GetDescription(),
@@ -18,7 +21,8 @@ func jobMessage(r *job.Record) *rackbusv1.Job {
 		Attempt: rec.GetAttempt(), Agent: rec.GetAgent(), CreatedAt: rec.GetCreatedAt(), StartedAt: rec.GetStartedAt(),
 		UpdatedAt: rec.GetUpdatedAt(), FinishedAt: rec.GetFinishedAt(), Deadline: rec.GetDeadline(), Cancel: rec.GetCancel(),
 		ChildrenTotal: rec.GetTotal(), Children: rec.GetCounts(), WaitsFor: rec.GetWaitsFor(),
-		ReservedNodeIds: rec.GetReservedNodeIds(), RackPower: rec.GetRackPower(),
+		AboutJobId: rec.GetAboutJobId(), NodeDiagnostics: rec.GetNodeDiagnostics(),
+		ReservedNodeIds: rec.GetReservedNodeIds(), RackPower: rec.GetRackPower(), Rollout: rec.GetRollout(),
 	}
 }
 
@@ -42,6 +46,13 @@ func filterOf(f *rackbusv1.JobFilter) (jobview.Filter, error) {
 			return out, errorf(CodeInvalidArgument, "created_since: %v", err)
 		}
 		out.CreatedSince = since.AsTime()
+	}
+	if text := f.GetAboutJobId(); text != "" {
+		id, err := job.ParseID(text)
+		if err != nil {
+			return out, errorf(CodeInvalidArgument, "about_job_id: %v", err)
+		}
+		out.About = id
 	}
 	if text := f.GetParentJobId(); text != "" {
 		id, err := job.ParseID(text)

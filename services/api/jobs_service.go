@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/api/internal/jobview"
@@ -193,16 +193,18 @@ func (j *jobsService) CancelJob(ctx context.Context, req *rackbusv1.CancelJobReq
 		return nil, err
 	}
 	switch {
+	case stoppedBy(&r, mode):
+		return &rackbusv1.CancelJobResponse{Job: jobMessage(&r)}, nil
 	case r.State.Terminal():
 		return nil, errorf(CodeFailedPrecondition, "job %s has ended already (%s)", r.ID, r.State)
 	case r.Cancel != nil && r.Cancel.Mode >= mode:
 		return &rackbusv1.CancelJobResponse{Job: jobMessage(&r)}, nil
 	}
-	now := time.Now()
+	now, note := time.Now(), shorten(req.GetReason(), maxReasonID)
 	event := job.Event{
 		Kind: job.EventCancelRequested, ID: r.ID, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family,
-		Description: shorten(req.GetReason(), maxReasonID), At: now,
-		Cancel: &job.Cancel{Mode: mode, Reason: job.CancelReasonOperator, RequestedBy: callerOf(ctx), RequestedAt: now},
+		Description: note, At: now,
+		Cancel: &job.Cancel{Mode: mode, Reason: job.CancelReasonOperator, RequestedBy: callerOf(ctx), RequestedAt: now, Note: note},
 	}
 	limit, cancel := context.WithTimeout(ctx, j.opts.Timing.BrokerLimit)
 	defer cancel()
@@ -212,6 +214,12 @@ func (j *jobsService) CancelJob(ctx context.Context, req *rackbusv1.CancelJobReq
 	j.log.InfoContext(ctx, "cancellation requested", "job_id", r.ID.String(), "mode", mode.String(), "peer", callerOf(ctx))
 	r = j.awaitCancel(ctx, r, mode)
 	return &rackbusv1.CancelJobResponse{Job: jobMessage(&r)}, nil
+}
+
+// stoppedBy reports whether a job has ended because of a request at least as firm as
+// mode: asking again changes nothing, and is no error.
+func stoppedBy(r *job.Record, mode job.CancelMode) bool {
+	return (r.State == job.StateCancelled || r.State == job.StateTerminated) && r.Cancel != nil && r.Cancel.Mode >= mode
 }
 
 // awaitCancel gives the fold a moment to take the request in.
@@ -249,11 +257,7 @@ func (j *jobsService) GetJobEvents(ctx context.Context, req *rackbusv1.GetJobEve
 	}
 	resp := &rackbusv1.GetJobEventsResponse{}
 	for i := range events {
-		e := &events[i]
-		resp.Events = append(resp.Events, &rackbusv1.JobHistoryEntry{
-			Sequence: e.Sequence, At: timestamppb.New(e.At), Kind: e.Kind.String(), State: rackbusv1.JobState(e.State),
-			Description: e.Description, Epoch: e.Epoch, Agent: e.Agent, Failure: job.FailureToProto(e.Failure), Percent: e.Percent,
-		})
+		resp.Events = append(resp.Events, diagnostics.HistoryEntry(&events[i]))
 	}
 	return resp, nil
 }

@@ -327,11 +327,14 @@ func TestCancelJob(t *testing.T) {
 	require.Equal(t, job.CancelGraceful, request.Cancel.Mode)
 	require.Equal(t, job.CancelReasonOperator, request.Cancel.Reason)
 	require.Equal(t, "maintenance", request.Description)
+	require.Equal(t, "maintenance", request.Cancel.Note)
 	h.fold(children[0], request)
 
 	got, err := cancel(children[0].String(), rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL)
 	require.NoError(t, err)
 	require.Equal(t, rackbusv1.JobState_JOB_STATE_CANCELLATION_REQUESTED, got.GetState())
+	require.Equal(t, "maintenance", got.GetCancel().GetNote())
+	require.Equal(t, job.CancelReasonOperator, got.GetCancel().GetReason())
 	require.Len(t, requests(), 1, "asking again changes nothing")
 	_, err = cancel(children[0].String(), rackbusv1.CancelMode_CANCEL_MODE_TERMINATE)
 	require.NoError(t, err)
@@ -340,6 +343,16 @@ func TestCancelJob(t *testing.T) {
 	h.fold(children[1], finished(job.StateCompleted))
 	_, err = cancel(children[1].String(), 0)
 	requireCode(t, err, codes.FailedPrecondition, "has ended already (completed)")
+
+	stopped := finished(job.StateCancelled)
+	stopped.Cancel = request.Cancel
+	h.fold(children[0], stopped)
+	got, err = cancel(children[0].String(), rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL)
+	require.NoError(t, err, "asking again for what has happened is no error")
+	require.Equal(t, rackbusv1.JobState_JOB_STATE_CANCELLED, got.GetState())
+	_, err = cancel(children[0].String(), rackbusv1.CancelMode_CANCEL_MODE_TERMINATE)
+	requireCode(t, err, codes.FailedPrecondition, "has ended already (cancelled)")
+	require.Len(t, requests(), 2)
 
 	history, err := h.jobs.GetJobEvents(t.Context(), &rackbusv1.GetJobEventsRequest{JobId: children[0].String()})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ type metrics struct {
 	queries    *prometheus.CounterVec
 	viewJobs   prometheus.Gauge
 	hashSecond prometheus.Histogram
+	auditLost  prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -48,8 +49,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help:    "Time to hash a firmware file at admission.",
 			Buckets: []float64{0.01, 0.1, 0.5, 1, 2, 5, 10, 30},
 		}),
+		auditLost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rackbus_audit_lost_total",
+			Help: "Calls whose audit record could not be stored; the log has them.",
+		}),
 	}
-	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond)
+	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond, m.auditLost)
 	return m
 }
 

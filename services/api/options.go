@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/rackbus/rackbus/pkg/access"
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/firmware/artifact"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
+	"github.com/rackbus/rackbus/pkg/secret"
 	"github.com/rackbus/rackbus/pkg/switchtls"
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
@@ -81,8 +84,25 @@ type Options struct {
 	DrainTimeout time.Duration
 	Timing       Timing
 
+	// LinkKey signs links to evidence; without it there are none. All replicas need
+	// the same one.
+	LinkKey secret.Value
+	// LinkTTL is how long such a link is valid; default 10 min.
+	LinkTTL time.Duration
+	// EvidenceBaseURL is where clients reach the HTTP listener that serves the links,
+	// for example https://rackbus.example.net:8803; without it there are none.
+	EvidenceBaseURL string
+
+	// HTTP is the listener for browsers; nil for none.
+	HTTP *HTTPOptions
+
+	// Access says who may do what; default is that everybody is an operator.
+	Access *access.Policy
+
 	// Registerer takes the metrics; default is a registry of its own.
 	Registerer prometheus.Registerer
+	// Tracer makes the spans of calls; nil makes none.
+	Tracer trace.TracerProvider
 	// Readiness receives the checks of the server; may be nil.
 	Readiness *telemetry.Readiness
 	// Logger defaults to slog.Default().
@@ -145,6 +165,11 @@ type Timing struct {
 	// DrainGrace is how long the server goes on as usual, but for refusing new
 	// jobs, before it tells clients to go; default 1 s.
 	DrainGrace time.Duration
+	// AuditLimit is how long the answer to a call waits for its audit record;
+	// default 1 s. After it the record is tried for AuditPatience more while the
+	// answer goes out; default 30 s.
+	AuditLimit    time.Duration
+	AuditPatience time.Duration
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -157,6 +182,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("%w: neither TLS nor plaintext is set", ErrInvalidOptions)
 	case o.TLS != nil && o.Plaintext:
 		return o, fmt.Errorf("%w: both TLS and plaintext are set", ErrInvalidOptions)
+	case o.HTTP != nil && (o.HTTP.TLS == nil) != o.Plaintext:
+		return o, fmt.Errorf("%w: the HTTP listener must have TLS if and only if gRPC has", ErrInvalidOptions)
 	case o.Listener == nil && o.Addr == "":
 		return o, fmt.Errorf("%w: no listener and no address", ErrInvalidOptions)
 	case o.FirmwareDir == "":
@@ -173,6 +200,7 @@ func (o Options) withDefaults() (Options, error) {
 		&o.KeepaliveMinTime:              5 * time.Second,
 		&o.DrainTimeout:                  30 * time.Second,
 		&o.PlanLife:                      30 * 24 * time.Hour,
+		&o.LinkTTL:                       10 * time.Minute,
 		&o.Timing.BrokerLimit:            8 * time.Second,
 		&o.Timing.BrokerPause:            200 * time.Millisecond,
 		&o.Timing.PowerLimit:             30 * time.Second,
@@ -193,6 +221,8 @@ func (o Options) withDefaults() (Options, error) {
 		&o.Timing.HealthInterval:         time.Second,
 		&o.Timing.WatchRetry:             500 * time.Millisecond,
 		&o.Timing.DrainGrace:             time.Second,
+		&o.Timing.AuditLimit:             time.Second,
+		&o.Timing.AuditPatience:          30 * time.Second,
 	} {
 		if *value <= 0 {
 			*value = standard
@@ -200,6 +230,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.SwitchTLS == nil {
 		o.SwitchTLS = switchtls.NewStore(switchtls.Settings{})
+	}
+	if o.Access == nil {
+		o.Access = access.Open(access.Operator)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

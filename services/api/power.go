@@ -28,9 +28,6 @@ func (m *rackManager) SetPowerState(ctx context.Context, req *rackmanager.SetPow
 	if err := checkOperation(req.GetOperation()); err != nil {
 		return nil, err
 	}
-	if err := refuseForce(ctx); err != nil {
-		return nil, err
-	}
 	reason, err := m.setRegistered(ctx, node.Ref{RackID: req.GetRackId(), NodeID: req.GetNodeId()}, req.GetOperation())
 	if err != nil {
 		return nil, err
@@ -114,9 +111,6 @@ func (m *rackManager) BatchSetPowerState(ctx context.Context, req *rackmanager.B
 		return &rackmanager.BatchSetPowerStateResponse{Response: batchFailure(textNoNodes)}, nil
 	}
 	if err := checkOperation(req.GetOperation()); err != nil {
-		return nil, err
-	}
-	if err := refuseForce(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.awaitBus(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -39,11 +40,12 @@ type hold struct {
 	s        *Server
 	op       string
 	deadline time.Time
+	forced   bool // goes beside the job that holds the node
 }
 
 // newHold fixes the deadline of a change: the caller's, or one from the limit.
 func (s *Server) newHold(ctx context.Context, op string, limit time.Duration) *hold {
-	h := &hold{s: s, op: "power operation " + op, deadline: time.Now().Add(limit)}
+	h := &hold{s: s, op: "power operation " + op, deadline: time.Now().Add(limit), forced: forced(ctx)}
 	if d, ok := ctx.Deadline(); ok && d.Before(h.deadline) {
 		h.deadline = d
 	}
@@ -104,7 +106,8 @@ func (h *hold) send(ctx context.Context, q query) outcome {
 	return out
 }
 
-// lock takes the node. Errors are for the caller.
+// lock takes the node, unless the change is forced and a job holds it: besideJob is
+// what it returns then. Errors are for the caller.
 func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 	var rev bus.Revision
 	err := h.s.ride(ctx, func(ctx context.Context) (err error) {
@@ -113,8 +116,16 @@ func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 			if err != nil {
 				return err
 			}
-			if text := busyText(ref, lock); text != "" {
-				return busyError(text)
+			if busy := admission.BusyRefusal(ref, lock, time.Now()); busy != nil {
+				if !h.forced || busy.Holder == (job.ID{}) {
+					return busyError(busy.Message)
+				}
+				rev = besideJob
+				err = h.goBeside(ctx, ref, busy.Holder)
+				if !errors.Is(err, bus.ErrNotFound) { // else the job has just gone
+					return err
+				}
+				continue
 			}
 			rev, err = h.s.opts.Conn.HoldSync(ctx, ref, &rackbusv1.NodeLock{
 				V: 1, Operation: h.op, Since: timestamppb.Now(), Deadline: timestamppb.New(h.end()),
@@ -137,6 +148,9 @@ func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 }
 
 func (h *hold) unlock(ctx context.Context, ref node.Ref, held bus.Revision) {
+	if held == besideJob {
+		return
+	}
 	ctx = context.WithoutCancel(ctx)
 	err := h.s.ride(ctx, func(ctx context.Context) error { return h.s.opts.Conn.ReleaseSync(ctx, ref, held) })
 	if err != nil {

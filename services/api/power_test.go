@@ -37,7 +37,7 @@ func TestSetPowerStateChecksInOrder(t *testing.T) {
 		requireCode(t, err, codes.InvalidArgument, fmt.Sprintf("invalid operation: %d", op))
 	}
 	_, _, err := set(with(t.Context(), metaOnBusy, "force"), "r1", "a", opOn)
-	requireCode(t, err, codes.Unimplemented, "force is not supported")
+	requireCode(t, err, codes.PermissionDenied, "needs the role admin")
 
 	for _, c := range []struct{ rack, id, reason string }{
 		{"r9", "a", "rack not found: r9"},

@@ -100,7 +100,12 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 	if err != nil {
 		return Options{}, nil, err
 	}
+	roles, err := cfg.AccessPolicy()
+	if err != nil {
+		return Options{}, nil, err
+	}
 	opts := Options{
+		Access:         roles,
 		ArtifactPolicy: &policy,
 		Sealer:         sealer, Addr: cfg.GRPCAddr(), Plaintext: cfg.Plaintext(), FirmwareDir: cfg.Workflows.FirmwareDir,
 		Profiles:      slices.Collect(maps.Keys(cfg.Workflows.ExpectedInventoryProfiles)),
@@ -110,7 +115,14 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 		Admission:     adm, BatchParallelism: cfg.API.BatchParallelism, MaxRequestBytes: cfg.API.MaxRequestBytes,
 		KeepaliveMinTime: cfg.API.KeepaliveMinTime, Reflection: cfg.API.Reflection, DrainTimeout: cfg.API.DrainTimeout,
 		Timing:     timingFrom(cfg),
-		Registerer: env.Registry, Readiness: env.Readiness, Logger: env.Log,
+		Registerer: env.Registry, Tracer: env.Tracer, Readiness: env.Readiness, Logger: env.Log,
+		LinkTTL: cfg.Diagnostics.LinkTTL,
+	}
+	if opts.LinkKey, err = linkKey(cfg, env.Log); err != nil {
+		return Options{}, nil, err
+	}
+	if cfg.Console.Enabled {
+		opts.HTTP = &HTTPOptions{Addr: cfg.ConsoleAddr(), URL: consoleURL(cfg)}
 	}
 	if opts.Plaintext {
 		env.Log.Warn("serving without TLS: every request, with its credentials, travels in clear")
@@ -123,7 +135,20 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 	if opts.TLS, err = source.MutualServer(); err != nil {
 		return Options{}, nil, fmt.Errorf("gRPC listener: %w", err)
 	}
+	if opts.HTTP != nil {
+		if opts.HTTP.TLS, err = source.OptionalServer(); err != nil {
+			return Options{}, nil, fmt.Errorf("HTTP listener: %w", err)
+		}
+	}
 	return opts, source, nil
+}
+
+// consoleURL is where browsers reach the console, "" when only the listener knows.
+func consoleURL(cfg *config.Config) string {
+	if cfg.Console.Port == 0 && cfg.Console.BaseURL == "" {
+		return ""
+	}
+	return cfg.ConsoleURL()
 }
 
 // pushSlack is what a file for a switch may take beyond its upload: the greeting, the
@@ -141,7 +166,7 @@ func timingFrom(cfg *config.Config) Timing {
 func admissionFrom(cfg *config.Config) (admission.Options, error) {
 	o := admission.Options{
 		MaxTrackedJobs: cfg.Workflows.MaxTrackedJobs, Retention: cfg.TerminalJobTTL(),
-		QueueDeadline: cfg.Jobs.QueueDeadline, ParkedDeadline: cfg.Jobs.ParkedDeadline,
+		RolloutDeadline: cfg.Jobs.RolloutDeadline, QueueDeadline: cfg.Jobs.QueueDeadline, ParkedDeadline: cfg.Jobs.ParkedDeadline,
 		MaxParked: cfg.Jobs.MaxParkedPerNode, AdmitTimeout: cfg.BusTiming().AdmitTimeout,
 		RunLimits: make(map[job.Type]time.Duration), OnBusy: make(map[job.Type]admission.OnBusy),
 	}

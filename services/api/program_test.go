@@ -57,7 +57,7 @@ func TestRunFromConfiguration(t *testing.T) {
 	cfg, err := config.Load(config.Options{
 		Process: config.ProcessAPI, Optional: true, Environ: []string{"RACKBUS_ALLOW_INSECURE=1"},
 		Set: []string{
-			"tls.insecure=true", "listen=127.0.0.1", fmt.Sprintf("port=%d", addr.Port), "metrics.port=0", "bus.urls=" + b.URL(),
+			"tls.insecure=true", "listen=127.0.0.1", fmt.Sprintf("port=%d", addr.Port), "metrics.port=0", "console.port=0", "bus.urls=" + b.URL(),
 			"keys.dir=" + filepath.Join(dir, "keys"), "workflows.firmware_dir=" + filepath.Join(dir, "firmware"),
 		},
 	})

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/rackbus/rackbus/pkg/admission"
-	"github.com/rackbus/rackbus/pkg/certs"
+	"github.com/rackbus/rackbus/pkg/job"
 )
 
 // Request metadata that callers may send along with a call.
@@ -37,7 +35,8 @@ const (
 	maxReason         = 1024
 )
 
-// onBusyForce is a policy of power operations that is not there yet.
+// onBusyForce is a policy of power operations only: act beside the job that holds
+// the node.
 const onBusyForce = "force"
 
 // jobMeta is what metadata says about the jobs of a call.
@@ -46,6 +45,7 @@ type jobMeta struct {
 	deadline time.Time
 	key      string
 	onBusy   admission.OnBusy
+	rollout  *job.RolloutPlan
 }
 
 // jobMetaOf reads the metadata of a call that creates jobs.
@@ -64,15 +64,13 @@ func jobMetaOf(ctx context.Context, now time.Time) (jobMeta, error) {
 	if m.deadline, err = parseDeadline(first(md, metaDeadline), now); err != nil {
 		return m, err
 	}
-	if err := refuseForce(ctx); err != nil {
-		return m, err
-	}
 	onBusy := first(md, metaOnBusy)
 	var ok bool
 	if m.onBusy, ok = admission.ParseOnBusy(onBusy); !ok {
 		return m, errorf(CodeInvalidArgument, "%s %q is not known; use refuse, queue or supersede", metaOnBusy, onBusy)
 	}
-	return m, nil
+	m.rollout, err = parseRollout(md, m.onBusy)
+	return m, err
 }
 
 // parseDeadline reads a moment (RFC 3339) or a time from now ("90m").
@@ -95,33 +93,11 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// refuseForce refuses the policy that would act beside a running job.
-func refuseForce(ctx context.Context) error {
-	md, _ := metadata.FromIncomingContext(ctx)
-	if first(md, metaOnBusy) == onBusyForce {
-		return errorf(CodeUnimplemented, "%s: %s is not supported by this version", metaOnBusy, onBusyForce)
-	}
-	return nil
-}
-
 func first(md metadata.MD, key string) string {
 	if values := md.Get(key); len(values) > 0 {
 		return values[0]
 	}
 	return ""
-}
-
-// callerOf names who calls, by the client certificate.
-func callerOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return certs.UnknownPeer
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return certs.UnknownPeer
-	}
-	return certs.PeerIdentity(info.State.PeerCertificates[0])
 }
 
 // idempotency identifies a call with a key. The digest leaves secrets out: it is
@@ -135,6 +111,9 @@ func (m jobMeta) idempotency(ctx context.Context, rpc string, req proto.Message)
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(clean)
 	if err != nil {
 		return admission.Idempotency{}, &Error{CodeInternal, "the request could not be encoded", err}
+	}
+	if m.rollout != nil {
+		data = append(data, m.rollout.String()...)
 	}
 	sum := sha256.Sum256(data)
 	return admission.Idempotency{Caller: callerOf(ctx), RPC: rpc, Key: m.key, Digest: sum[:]}, nil
@@ -165,15 +144,6 @@ func clearSecrets(m protoreflect.Message) {
 	})
 }
 
-// reasonKey finds where the log line of a call takes its reason from.
-type reasonKey struct{}
-
-// withReason returns a context in which tellReason also tells the log.
-func withReason(ctx context.Context) (context.Context, *string) {
-	told := new(string)
-	return context.WithValue(ctx, reasonKey{}, told), told
-}
-
 // tellReason sends the reason of a failure in the trailer, for answers that have
 // no field for it. It is called by the goroutine of the call.
 func tellReason(ctx context.Context, reason string) {
@@ -186,8 +156,8 @@ func tellReason(ctx context.Context, reason string) {
 	if len(clean) > maxReason {
 		clean = clean[:maxReason]
 	}
-	if told, ok := ctx.Value(reasonKey{}).(*string); ok {
-		*told = clean
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+		n.setReason(clean)
 	}
 	// It fails only outside of a call, where nobody listens.
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(metaReason, clean))

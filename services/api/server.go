@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -21,9 +22,11 @@ import (
 	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/telemetry"
+	"github.com/rackbus/rackbus/pkg/tracing"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 	"github.com/rackbus/rackbus/proto/rackmanagerv2"
+	"github.com/rackbus/rackbus/services/api/internal/evidence"
 	"github.com/rackbus/rackbus/services/api/internal/firmwarefile"
 	"github.com/rackbus/rackbus/services/api/internal/jobview"
 )
@@ -38,11 +41,19 @@ type Server struct {
 	catalog  FirmwareCatalog
 	results  *resultCache
 	metrics  *metrics
+	audit    *auditor
+	browsers *browsers // nil without an HTTP listener
+	// links and evidence sign and serve links to evidence; nil without a key.
+	links    *evidence.Signer
+	evidence *evidence.Handler
 
-	grpc    *grpc.Server
-	health  *health.Server
-	stopped chan struct{} // closed when streams must end
-	stop    sync.Once
+	grpc   *grpc.Server
+	health *health.Server
+	// What every call passes, whatever way it comes.
+	unaryChain  []grpc.UnaryServerInterceptor
+	streamChain []grpc.StreamServerInterceptor
+	stopped     chan struct{} // closed when streams must end
+	stop        sync.Once
 }
 
 // New returns a server that serves once Run is called.
@@ -74,7 +85,15 @@ func New(opts Options) (*Server, error) {
 	if s.admitter, err = admission.New(adm); err != nil {
 		return nil, err
 	}
+	s.audit = newAuditor(opts.Conn, opts.Timing, s.metrics.auditLost, opts.Logger)
+	s.newEvidence()
 	s.grpc = s.newGRPC()
+	if opts.HTTP != nil {
+		if s.browsers, err = s.newBrowsers(*opts.HTTP); err != nil {
+			s.admitter.Close()
+			return nil, err
+		}
+	}
 	opts.Readiness.Add("bus", func(context.Context) error { return opts.Conn.Ready() })
 	opts.Readiness.Add("job_view", func(context.Context) error { return s.view.Ready() })
 	return s, nil
@@ -82,22 +101,26 @@ func New(opts Options) (*Server, error) {
 
 func (s *Server) newGRPC() *grpc.Server {
 	grpcMetrics := telemetry.NewGRPCMetrics(s.opts.Registerer)
+	// The calls of the console pass the same interceptors.
+	s.unaryChain = []grpc.UnaryServerInterceptor{grpcMetrics.UnaryServerInterceptor(), s.guard, s.unary, s.authorize, rolloutOnlyForBatches}
+	s.streamChain = []grpc.StreamServerInterceptor{grpcMetrics.StreamServerInterceptor(), s.guardStream, s.stream, s.authorizeStream, rolloutOnlyForBatchesStream}
 	o := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: s.opts.KeepaliveMinTime, PermitWithoutStream: true,
 		}),
 		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
-		grpc.ChainUnaryInterceptor(grpcMetrics.UnaryServerInterceptor(), s.unary),
-		grpc.ChainStreamInterceptor(grpcMetrics.StreamServerInterceptor(), s.stream),
+		grpc.ChainUnaryInterceptor(s.unaryChain...),
+		grpc.ChainStreamInterceptor(s.streamChain...),
+	}
+	if s.opts.Tracer != nil {
+		o = append(o, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(s.opts.Tracer), otelgrpc.WithPropagators(tracing.Propagator()))))
 	}
 	if s.opts.TLS != nil {
 		o = append(o, grpc.Creds(credentials.NewTLS(s.opts.TLS)))
 	}
 	g := grpc.NewServer(o...)
-	rackmanager.RegisterRackManagerServer(g, &rackManager{Server: s})
-	rackmanagerv2.RegisterRackManagerV2Server(g, &rackManagerV2{Server: s})
-	rackbusv1.RegisterJobsServer(g, &jobsService{Server: s})
-	rackbusv1.RegisterFirmwareServer(g, &firmwareService{Server: s})
+	s.register(g)
 	s.health = health.NewServer()
 	healthpb.RegisterHealthServer(g, s.health)
 	if s.opts.Reflection {
@@ -105,6 +128,15 @@ func (s *Server) newGRPC() *grpc.Server {
 	}
 	initialize(grpcMetrics, g)
 	return g
+}
+
+// register offers the services of the API to callers of one kind.
+func (s *Server) register(r grpc.ServiceRegistrar) {
+	rackmanager.RegisterRackManagerServer(r, &rackManager{Server: s})
+	rackmanagerv2.RegisterRackManagerV2Server(r, &rackManagerV2{Server: s})
+	rackbusv1.RegisterJobsServer(r, &jobsService{Server: s})
+	rackbusv1.RegisterFirmwareServer(r, &firmwareService{Server: s})
+	rackbusv1.RegisterAccessServer(r, &accessService{Server: s})
 }
 
 // initialize makes every method read zero before its first call.
@@ -134,6 +166,7 @@ type jobsService struct {
 // had or fails is an error.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.files.Close()
+	defer s.audit.close()
 	defer s.admitter.Close()
 	lis := s.opts.Listener
 	if lis == nil {
@@ -151,6 +184,15 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer end()
 
+	failed := make(chan error, 1)
+	stopHTTP := func(context.Context) {}
+	if s.browsers != nil {
+		l, err := s.browsers.listen(ctx)
+		if err != nil {
+			return errors.Join(err, lis.Close())
+		}
+		stopHTTP = s.browsers.start(background, l, func(err error) { failed <- err })
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(lis) }()
 	s.log.InfoContext(ctx, "api serving", "addr", lis.Addr().String(), "tls", s.opts.TLS != nil, "version", telemetry.Version())
@@ -158,10 +200,17 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-served:
 		s.endStreams()
 		s.grpc.Stop()
+		stopHTTP(background)
 		return fmt.Errorf("serve gRPC: %w", err)
+	case err := <-failed:
+		s.endStreams()
+		s.grpc.Stop()
+		stopHTTP(background)
+		<-served
+		return err
 	case <-ctx.Done():
 	}
-	s.drain(context.WithoutCancel(ctx))
+	s.drain(context.WithoutCancel(ctx), stopHTTP)
 	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve gRPC: %w", err)
 	}
@@ -169,7 +218,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // drain goes on answering reads while calls end, and cuts what is left.
-func (s *Server) drain(ctx context.Context) {
+func (s *Server) drain(ctx context.Context, stopHTTP func(context.Context)) {
 	s.log.InfoContext(ctx, "api draining", "timeout", s.opts.DrainTimeout)
 	s.admitter.Drain()
 	limit, cancel := context.WithTimeout(ctx, s.opts.DrainTimeout)
@@ -181,7 +230,10 @@ func (s *Server) drain(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		var wg sync.WaitGroup
+		wg.Go(func() { stopHTTP(limit) })
 		s.grpc.GracefulStop()
+		wg.Wait()
 	}()
 	select {
 	case <-ended:

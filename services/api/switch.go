@@ -118,7 +118,9 @@ func (s *Server) switchNode(b *switchJobs, targets *targetBuilder, n *selected) 
 	if err != nil {
 		return refusedNode(n.ref, err)
 	}
-	return admission.Node{Ref: n.ref, Family: node.FamilySwitch, Command: func(id job.ID) (*rackbusv1.JobCommand, error) {
+	op := &rackbusv1.JobCommand{}
+	b.command(op)
+	return admission.Node{Ref: n.ref, Family: node.FamilySwitch, Domain: operationDomain(op), Command: func(id job.ID) (*rackbusv1.JobCommand, error) {
 		cmd := &rackbusv1.JobCommand{Target: proto.CloneOf(target)}
 		b.command(cmd)
 		if b.secrets == nil {

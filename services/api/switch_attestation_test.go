@@ -20,7 +20,7 @@ import (
 
 var nonce = []byte("0123456789abcdefABCDEF-pl4nted-n")
 
-func evidence(components ...*rackbusv1.SpdmComponent) *rackbusv1.NodeReply {
+func spdmEvidence(components ...*rackbusv1.SpdmComponent) *rackbusv1.NodeReply {
 	return &rackbusv1.NodeReply{V: 1, SwitchResult: &rackbusv1.NodeReply_SpdmEvidence{SpdmEvidence: &rackbusv1.SpdmEvidence{Components: components}}}
 }
 
@@ -31,11 +31,11 @@ func TestSpdmEvidence(t *testing.T) {
 	agents := h.switches(map[string]agent.QueryHandler{opSpdmEvidence: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
 		switch q.Target().GetNodeId() {
 		case "sw-1":
-			return evidence(good)
+			return spdmEvidence(good)
 		case "sw-2":
-			return evidence(good, &rackbusv1.SpdmComponent{ComponentId: "ERoT_FPGA_0", Error: "the action ended in action_error"})
+			return spdmEvidence(good, &rackbusv1.SpdmComponent{ComponentId: "ERoT_FPGA_0", Error: "the action ended in action_error"})
 		case "sw-3":
-			return evidence()
+			return spdmEvidence()
 		default:
 			return agent.Refuse("unauthenticated", "NVUE refused the login", "")
 		}
@@ -115,7 +115,7 @@ func TestSpdmEvidenceAnswersInTime(t *testing.T) {
 		if q.Target().GetNodeId() == "sw-2" {
 			<-release
 		}
-		return evidence(&rackbusv1.SpdmComponent{ComponentId: "ERoT_BMC_0", Measurements: []byte(`{}`), CertificateChain: []byte(`{}`)})
+		return spdmEvidence(&rackbusv1.SpdmComponent{ComponentId: "ERoT_BMC_0", Measurements: []byte(`{}`), CertificateChain: []byte(`{}`)})
 	}})
 	defer close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)

@@ -35,7 +35,7 @@ func TestCodes(t *testing.T) {
 	for c, want := range map[Code]codes.Code{
 		CodeNotFound: codes.NotFound, CodeAlreadyExists: codes.AlreadyExists, CodeInvalidArgument: codes.InvalidArgument,
 		CodeTimeout: codes.DeadlineExceeded, CodeFailedPrecondition: codes.FailedPrecondition, CodeUnavailable: codes.Unavailable,
-		CodeUnimplemented: codes.Unimplemented, CodeResourceExhausted: codes.ResourceExhausted, CodeInternal: codes.Internal, codeCount: codes.Internal,
+		CodeUnimplemented: codes.Unimplemented, CodeResourceExhausted: codes.ResourceExhausted, CodePermissionDenied: codes.PermissionDenied, CodeInternal: codes.Internal, codeCount: codes.Internal,
 	} {
 		require.Equal(t, want, c.GRPC())
 		require.Equal(t, want, status.Code(&Error{Code: c}))

@@ -27,7 +27,7 @@ func (s *Service) coordinate(ctx context.Context) error {
 	err := coordinator.Run(ctx, coordinator.Options{
 		Conn: s.o.Conn, Instance: s.o.Instance, Opener: s.o.Opener, Handlers: s.handlers(),
 		DrainTimeout: s.o.DrainTimeout, ProgressInterval: s.o.ProgressInterval,
-		Failpoints: s.o.Failpoints, Registerer: s.o.Registerer, Logger: s.log,
+		Failpoints: s.o.Failpoints, Registerer: s.o.Registerer, Tracer: s.o.Tracer, Logger: s.log,
 	})
 	switch {
 	case err != nil && ctx.Err() == nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/failpoint"
@@ -73,6 +74,9 @@ type Options struct {
 	CommitInterval time.Duration
 	// Retry is the pause after the bus could not do something; default 250 ms.
 	Retry time.Duration
+	// QueueDeadline is how long a job that its wave has started may wait for an
+	// agent; default 1 h.
+	QueueDeadline time.Duration
 	// ParkedLife is how long the command of a job that waited in line can be
 	// claimed, beyond the job's run limit; default 25 h: the queue deadline of a
 	// waiting job and one hour.
@@ -96,6 +100,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil keeps them private.
 	Registerer prometheus.Registerer
+	// Tracer makes the spans of the jobs that this service works on; nil makes none.
+	Tracer trace.TracerProvider
 	// Failpoints are armed by crash tests only.
 	Failpoints *failpoint.Points
 }
@@ -124,6 +130,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"Retention", &o.Retention, 24 * time.Hour},
 		{"CommitInterval", &o.CommitInterval, 50 * time.Millisecond},
 		{"Retry", &o.Retry, 250 * time.Millisecond},
+		{"QueueDeadline", &o.QueueDeadline, time.Hour},
 		{"ParkedLife", &o.ParkedLife, 24*time.Hour + commandMargin},
 		{"Balance", &o.Balance, 3 * time.Second},
 		{"Recount", &o.Recount, 10 * time.Minute},

@@ -52,8 +52,9 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
 		Conn: conn, Instance: env.Instance, Retention: env.Config.TerminalJobTTL(),
 		FirmwareDir:    env.Config.Workflows.FirmwareDir,
 		CommitInterval: env.Config.BusTiming().FoldCommitInterval,
+		QueueDeadline:  env.Config.Jobs.QueueDeadline,
 		ParkedLife:     env.Config.Jobs.ParkedDeadline + commandMargin,
-		Logger:         env.Log, Registerer: env.Registry, Failpoints: points,
+		Logger:         env.Log, Registerer: env.Registry, Tracer: env.Tracer, Failpoints: points,
 	})
 	if err != nil {
 		return err

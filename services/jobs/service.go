@@ -63,7 +63,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	handler := &timers.Handler{
 		Conn: s.o.Conn, Limits: s.o.Limits, FirmwareDir: s.o.FirmwareDir, Caches: s.catalog, Retention: s.o.Retention,
-		Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
+		QueueDeadline: s.o.QueueDeadline,
+		Log:           s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
 	}
 	wg.Go(func() { handler.Run(ctx) })
 	if s.downloads != nil {

@@ -254,7 +254,7 @@ func TestCancel(t *testing.T) {
 			return cp.GetOwner() == "" && cp.GetCancel() != nil || cp.GetDone()
 		})
 		rec := r.awaitState(id, job.StateTerminated)
-		require.Contains(t, rec.Description, "state of the hardware is unknown")
+		require.Equal(t, "terminated on request while no worker held it: hardware state unknown", rec.Failure.Message)
 		r.requireFree(ref("c", 4), id)
 	})
 	t.Run("of a job whose owner does not confirm a termination", func(t *testing.T) {

@@ -17,11 +17,15 @@ import (
 const tlsDir = "tls"
 
 // InitKeys makes everything secret that an installation needs below dir: a key
-// pair for each family of agents, the key of the broker's store, and a test CA
-// with a certificate for every role. Keys that exist are kept. In a directory of
-// an earlier version only the families that it lacks get keys, which are returned;
-// when there are none, the error wraps seal.ErrKeysExist or certs.ErrExists.
+// pair for each family of agents, the key of the broker's store, that for links to
+// evidence, and a test CA with a certificate for every role. Keys that exist are
+// kept. In a directory of an earlier version only the families that it lacks get
+// keys, which are returned; when there are none, the error wraps seal.ErrKeysExist
+// or certs.ErrExists.
 func InitKeys(dir string, hosts []string) (added []node.Family, err error) {
+	if err := seal.EnsureLinkKey(dir); err != nil {
+		return nil, fmt.Errorf("make the key for links: %w", err)
+	}
 	err = seal.WriteKeys(dir, node.KeyFamilies())
 	if errors.Is(err, seal.ErrKeysExist) {
 		added, aerr := seal.AddFamilies(dir, node.KeyFamilies())
@@ -42,6 +46,9 @@ func InitKeys(dir string, hosts []string) (added []node.Family, err error) {
 // earlier version did not have.
 func ensureKeys(cfg *config.Config) error {
 	dir := cfg.KeyDir()
+	if err := seal.EnsureLinkKey(dir); err != nil {
+		return fmt.Errorf("make the key for links: %w", err)
+	}
 	err := seal.WriteKeys(dir, node.KeyFamilies())
 	if errors.Is(err, seal.ErrKeysExist) {
 		_, err = seal.AddFamilies(dir, node.KeyFamilies())

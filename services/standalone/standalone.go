@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -34,6 +35,7 @@ type Flags struct {
 	Data    string
 	GRPC    []string
 	Metrics []string
+	Console []string
 }
 
 // Program is `rackbus serve`.
@@ -52,6 +54,10 @@ func Program() process.Program {
 				flags.Metrics, err = addressSettings(v, "metrics.listen", "metrics.port")
 				return err
 			})
+			set.Func("console", "`host:port` of the web console (default 0.0.0.0:8803; --set console.enabled=false turns it off)", func(v string) (err error) {
+				flags.Console, err = addressSettings(v, "console.listen", "console.port")
+				return err
+			})
 		},
 		Options: flags.apply,
 	}
@@ -64,7 +70,7 @@ func (f *Flags) apply(o *config.Options) {
 	if f.Data != "" {
 		o.Set = append(o.Set, "standalone.data_dir="+f.Data)
 	}
-	o.Set = append(append(o.Set, f.GRPC...), f.Metrics...)
+	o.Set = slices.Concat(o.Set, f.GRPC, f.Metrics, f.Console)
 }
 
 // addressSettings splits host:port into the settings of both. No host means all

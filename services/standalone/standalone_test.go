@@ -82,7 +82,7 @@ func start(t *testing.T, dir string) *instance {
 func addresses(grpcAddr, metricsAddr string) []string {
 	gh, gp, _ := net.SplitHostPort(grpcAddr)
 	mh, mp, _ := net.SplitHostPort(metricsAddr)
-	return []string{"listen=" + gh, "port=" + gp, "metrics.listen=" + mh, "metrics.port=" + mp}
+	return []string{"listen=" + gh, "port=" + gp, "metrics.listen=" + mh, "metrics.port=" + mp, "console.port=0"}
 }
 
 func free(t *testing.T) string {
@@ -165,7 +165,7 @@ func TestServeRefusesADirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, dir)
 	second := []string{
-		"serve", "--data", filepath.Join(dir, "data"), "--grpc", free(t), "--metrics", free(t),
+		"serve", "--data", filepath.Join(dir, "data"), "--grpc", free(t), "--metrics", free(t), "--console", "127.0.0.1:0",
 		"--set", "workflows.firmware_dir=" + t.TempDir(),
 	}
 	var out strings.Builder

@@ -179,6 +179,9 @@ func (b *Blueprint) find(path string) *resource {
 	if id, ok := strings.CutPrefix(path, sessionsURI+"/"); ok {
 		return sessionResource(id)
 	}
+	if entry := b.logEntry(path); entry != nil {
+		return entry
+	}
 	id, monitor := strings.CutPrefix(path, monitorsURI+"/")
 	if !monitor {
 		var ok bool

@@ -49,10 +49,12 @@ func (b *Blueprint) addComputeSystems() {
 			"@odata.type": "#ComputerSystem.v1_17_0.ComputerSystem", "Id": "System_0", "Name": "System_0",
 			"SystemType": "Physical", "Manufacturer": maker, "Model": name, "SerialNumber": d.cfg.Serial,
 			"PowerState": state, "Status": healthy(), "Processors": link(systemURI + "/Processors"),
-			"Links":   object{"ManagedBy": []any{link(managersURI + "/BMC_0")}, "Chassis": []any{link(chassisURI + "/BMC_0")}},
-			"Actions": object{"#ComputerSystem.Reset": d.resetAction(systemURI+"/Actions/ComputerSystem.Reset", systemURI, resetTypes)},
+			"LogServices": link(systemURI + "/LogServices"),
+			"Links":       object{"ManagedBy": []any{link(managersURI + "/BMC_0")}, "Chassis": []any{link(chassisURI + "/BMC_0")}},
+			"Actions":     object{"#ComputerSystem.Reset": d.resetAction(systemURI+"/Actions/ComputerSystem.Reset", systemURI, resetTypes)},
 		}
 	})
+	b.addLogs(systemURI)
 	b.action(systemURI+"/Actions/ComputerSystem.Reset", resetSystem)
 	b.resetInfo(systemURI, resetTypes)
 	b.collection(systemURI+"/Processors", "ProcessorCollection", "Processor Collection")
@@ -120,6 +122,9 @@ func (b *Blueprint) manager(uri, firmware string, reset func(*Device, time.Time,
 			"Links":   object{"ActiveSoftwareImage": link(inventoryURI + "/" + d.shownAs(firmware))},
 			"Actions": object{"#Manager.Reset": d.resetAction(uri+"/Actions/Manager.Reset", uri, managerResetTypes)},
 		}
+		if b.tree[uri+"/LogServices"] != nil {
+			doc["LogServices"] = link(uri + "/LogServices")
+		}
 		if !d.knobs.HideLastReset {
 			doc["LastResetTime"] = d.startedAt.UTC().Format(time.RFC3339Nano)
 		}
@@ -146,12 +151,14 @@ func (b *Blueprint) addComputeChassis() {
 		return object{
 			"@odata.type": "#Chassis.v1_21_0.Chassis", "Id": "Chassis_0", "Name": "Chassis_0", "ChassisType": "RackMount",
 			"Manufacturer": b.product.manufacturer, "SerialNumber": d.cfg.Serial, "PowerState": d.power, "Status": healthy(),
+			"Sensors": link(chassisURI + "/Chassis_0/Sensors"),
 			"Oem": object{"Nvidia": object{
 				"@odata.type":                "#NvidiaChassis.v1_4_0.NvidiaChassis",
 				"HardwareWriteProtectEnable": d.knobs.HardwareWriteProtect,
 			}},
 		}
 	})
+	b.addSensors(chassisURI + "/Chassis_0")
 	b.static(hgxURI, plainChassis("HGX_Chassis_0", "Module"))
 	b.live(erotURI, func(d *Device, now time.Time) object {
 		status := "Completed"

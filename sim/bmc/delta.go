@@ -56,6 +56,7 @@ func (b *Blueprint) addDelta() {
 	manager := managersURI + "/PMC_0"
 	b.collection(managersURI, "ManagerCollection", "Manager Collection", manager)
 	b.manager(manager, deltaController, resetManager)
+	b.addLogs(manager)
 
 	b.collection(chassisURI, "ChassisCollection", "Chassis Collection", deltaChassisURI)
 	b.live(deltaChassisURI, func(d *Device, _ time.Time) object {
@@ -63,9 +64,11 @@ func (b *Blueprint) addDelta() {
 			"@odata.type": "#Chassis.v1_21_0.Chassis", "Id": "chassis", "Name": "chassis", "ChassisType": "Shelf",
 			"Manufacturer": delta, "Model": b.product.model, "SerialNumber": d.cfg.Serial, "PowerState": d.shelfPower(),
 			"Status": healthy(), "PowerSubsystem": link(deltaChassisURI + "/PowerSubsystem"),
-			"Oem": object{"deltaenergysystems": object{}},
+			"Sensors": link(deltaChassisURI + "/Sensors"),
+			"Oem":     object{"deltaenergysystems": object{}},
 		}
 	})
+	b.addSensors(deltaChassisURI)
 	b.static(deltaChassisURI+"/PowerSubsystem", object{
 		"@odata.type": "#PowerSubsystem.v1_1_0.PowerSubsystem", "Id": "PowerSubsystem", "Name": "Power Subsystem",
 		"Status": healthy(), "PowerSupplies": link(deltaSuppliesURI),

@@ -106,6 +106,12 @@ type Knobs struct {
 	SessionSlots int `json:"session_slots,omitempty"`
 	// Outage is how the device is unreachable while its BMC restarts; empty is the device's configured mode.
 	Outage OutageMode `json:"outage,omitempty"`
+	// LogEntries are further entries of the device's logs, the oldest first.
+	LogEntries []LogEntry `json:"log_entries,omitempty"`
+	// LogLinksOnly makes logs show links to their entries, in place of the entries.
+	LogLinksOnly bool `json:"log_links_only,omitempty"`
+	// SensorHealth is the health of sensors that is not OK, by id, for example "Inlet_Temp_0".
+	SensorHealth map[string]string `json:"sensor_health,omitempty"`
 	// BackgroundCopy shows BackgroundCopyStatus InProgress for this long after the knob was changed; negative for ever.
 	BackgroundCopy time.Duration `json:"-"`
 }

@@ -53,6 +53,7 @@ func (b *Blueprint) addLiteOn() {
 	manager := managersURI + "/bmc"
 	b.collection(managersURI, "ManagerCollection", "Manager Collection", manager)
 	b.manager(manager, controllerName, resetManager)
+	b.addLogs(manager)
 
 	b.collection(systemsURI, "ComputerSystemCollection", "Computer System Collection", systemsURI+"/system")
 	b.static(systemsURI+"/system", object{
@@ -62,6 +63,7 @@ func (b *Blueprint) addLiteOn() {
 
 	b.collection(chassisURI, "ChassisCollection", "Chassis Collection", shelfURI)
 	b.live(shelfURI, func(d *Device, _ time.Time) object { return d.shelfChassis() })
+	b.addSensors(shelfURI)
 	b.shelfAction("Chassis.On", "OnType", "On")
 	b.shelfAction("Chassis.ForceOff", "ForceOffType", "ForceOff")
 	b.shelfAction("Chassis.Reset", "ResetType", "On", "ForceOff", "GracefulShutdown")
@@ -107,6 +109,7 @@ func (d *Device) shelfChassis() object {
 		"@odata.type": "#Chassis.v1_21_0.Chassis", "Id": "powershelf", "Name": "powershelf", "ChassisType": "Shelf",
 		"Manufacturer": liteOn, "Model": d.blueprint.product.model, "SerialNumber": d.cfg.Serial,
 		"PowerState": d.shelfPower(), "Status": healthy(), "PowerSubsystem": link(shelfURI + "/PowerSubsystem"),
+		"Sensors": link(shelfURI + "/Sensors"),
 		"Actions": actions,
 	}
 }

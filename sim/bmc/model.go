@@ -7,23 +7,6 @@ import (
 	"strings"
 )
 
-// Model is a kind of device: a row of the table in products.go.
-type Model int
-
-// The models that can be simulated, in the order of the table.
-const (
-	ComputeGB200NVIDIA Model = iota + 1
-	ComputeGB200Wiwynn
-	ComputeGB300NVIDIA
-	ComputeGB300Lenovo
-	ComputeGB300Supermicro
-	ComputeVRNVL72NVIDIA
-	ShelfGB200LiteOn
-	ShelfGB200Delta
-	ShelfGB300LiteOn
-	ShelfGB300Delta
-)
-
 // Models returns all models.
 func Models() []Model {
 	var out []Model

@@ -4,6 +4,23 @@ package bmc
 
 import "net/http"
 
+// Model is a kind of device: a row of the table below.
+type Model int
+
+// The models that can be simulated, in the order of the table.
+const (
+	ComputeGB200NVIDIA Model = iota + 1
+	ComputeGB200Wiwynn
+	ComputeGB300NVIDIA
+	ComputeGB300Lenovo
+	ComputeGB300Supermicro
+	ComputeVRNVL72NVIDIA
+	ShelfGB200LiteOn
+	ShelfGB200Delta
+	ShelfGB300LiteOn
+	ShelfGB300Delta
+)
+
 // product is all that makes a device one of its type.
 type product struct {
 	nodeType string
@@ -52,8 +69,8 @@ const (
 
 // products is the table of types. A new type is a row here and, where it is odd, a file of quirks. It is a function
 // because the rows name functions that look up rows.
-func products() [ShelfGB300Delta]product {
-	return [...]product{
+func products() []product {
+	return []product{
 		ComputeGB200NVIDIA - 1: {
 			nodeType: "compute_gb200_nvidia", role: "compute", vendor: "nvidia", family: gb200,
 			manufacturer: nvidia, model: "GB200 NVL", components: gb200Components, build: (*Blueprint).addCompute,

@@ -45,6 +45,14 @@ func (c *Cluster) Client(i int, opts ...grpc.DialOption) *Client {
 
 // identity is the certificate of a role.
 func (c *Cluster) identity(role string) (*certs.Source, error) {
+	if c.Site != nil {
+		if role == "client" {
+			role = "operator"
+		}
+		return certs.Load(certs.Files{
+			Cert: c.Site.Certificate(role + ".crt"), Key: c.Site.Certificate(role + ".key"), CA: c.Site.Certificate("ca.crt"),
+		}, certs.Options{})
+	}
 	return certs.Load(certs.Files{
 		Cert: c.certFile(role + ".crt"), Key: c.certFile(role + ".key"), CA: c.certFile("ca.crt"),
 	}, certs.Options{})

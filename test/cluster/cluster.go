@@ -46,6 +46,13 @@ type Options struct {
 	PlainStore bool
 	// Settings replaces configuration values by key; the values are in TOML.
 	Settings map[string]string
+	// Programs is the directory of the programs, empty for those of this tree; see Release.
+	Programs string
+	// Shipped runs what rackctl bootstrap and deploy/ give: the brokers have the shipped configurations and accounts, and
+	// every process its own configuration, certificate and bus user.
+	Shipped bool
+	// Leaf puts the agents of a shipped cluster at a leaf site.
+	Leaf bool
 }
 
 // Cluster is a running Rackbus.
@@ -56,6 +63,8 @@ type Cluster struct {
 	FirmwareDir string
 	// Domain is the TLS material of switches, nil without any.
 	Domain *Domain
+	// Site is set with Options.Shipped.
+	Site *Site
 
 	t       testing.TB
 	bin     string
@@ -67,6 +76,8 @@ type Cluster struct {
 	busURLs []string
 	stores  []string
 	apis    []string
+	// consoles are where the API replicas serve browsers.
+	consoles []string
 
 	mu      sync.Mutex
 	byRole  map[string][]*Process
@@ -79,27 +90,33 @@ type Cluster struct {
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	opts.Brokers, opts.Replicas = max(opts.Brokers, 1), max(opts.Replicas, 1)
-	bin, err := programs()
-	require.NoError(t, err)
+	bin := opts.Programs
+	if bin == "" {
+		bin = Programs(t)
+	}
 	c := &Cluster{t: t, bin: bin, dir: t.TempDir(), logs: t.ArtifactDir(), byRole: map[string][]*Process{}}
 	c.keys, c.FirmwareDir, c.config = filepath.Join(c.dir, "keys"), filepath.Join(c.dir, "firmware"), filepath.Join(c.dir, "config.toml")
 	t.Cleanup(c.close)
 	require.NoError(t, os.MkdirAll(c.FirmwareDir, 0o755))
-	require.NoError(t, seal.WriteKeys(c.keys, node.KeyFamilies()))
-	require.NoError(t, certs.InitCA(c.tlsDir(), nil))
 	for _, o := range opts.Racks {
 		rack, err := sim.Start(t.Context(), o)
 		require.NoError(t, err)
 		c.Racks = append(c.Racks, rack)
 	}
-	require.NoError(t, c.addBrokers(opts.Brokers, opts.PlainStore))
+	if opts.Shipped {
+		require.NoError(t, c.bootstrap(opts))
+	} else {
+		require.NoError(t, seal.WriteKeys(c.keys, node.KeyFamilies()))
+		require.NoError(t, certs.InitCA(c.tlsDir(), nil))
+		require.NoError(t, c.addBrokers(opts.Brokers, opts.PlainStore))
+	}
 	require.NoError(t, c.addServices(opts.Replicas))
 	s := c.standard(opts.Brokers)
 	if c.hasSwitches() {
 		require.NoError(t, c.addSwitches(s, opts.Replicas))
 	}
 	maps.Copy(s, opts.Settings)
-	require.NoError(t, os.WriteFile(c.config, []byte(s.toml()), 0o600))
+	c.configure(s)
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	for _, p := range c.all {
@@ -109,6 +126,19 @@ func Start(t testing.TB, opts Options) *Cluster {
 		require.NoError(t, p.WaitReady(ctx))
 	}
 	return c
+}
+
+// configure gives the settings to all programs of Rackbus: in a file that they share, or beside the files of a site.
+func (c *Cluster) configure(s settings) {
+	if c.Site == nil {
+		require.NoError(c.t, os.WriteFile(c.config, []byte(s.toml()), 0o600))
+		return
+	}
+	for _, p := range c.all {
+		if p.Role != RoleBroker {
+			p.args = append(p.args, s.overrides()...)
+		}
+	}
 }
 
 func (c *Cluster) tlsDir() string { return filepath.Join(c.keys, "tls") }
@@ -144,10 +174,20 @@ func (c *Cluster) addService(s service, i int) error {
 	if err != nil {
 		return err
 	}
-	args := []string{
-		"--config", c.config,
-		"--set", fmt.Sprintf("port=%d", grpc), "--set", fmt.Sprintf("metrics.port=%d", metrics),
-		"--set", "bus.tls_cert=" + c.certFile(s.cert+".crt"), "--set", "bus.tls_key=" + c.certFile(s.cert+".key"),
+	args := []string{"--set", fmt.Sprintf("port=%d", grpc), "--set", fmt.Sprintf("metrics.port=%d", metrics)}
+	if s.role == RoleAPI {
+		console, err := c.ports.draw(c.t.Context())
+		if err != nil {
+			return err
+		}
+		args = append(args, "--set", fmt.Sprintf("console.port=%d", console))
+		c.consoles = append(c.consoles, fmt.Sprintf("https://127.0.0.1:%d", console))
+	}
+	if c.Site != nil {
+		args = c.shippedArgs(s.role, append(args, "--set", "metrics.listen=127.0.0.1"))
+	} else {
+		args = append(args, "--config", c.config,
+			"--set", "bus.tls_cert="+c.certFile(s.cert+".crt"), "--set", "bus.tls_key="+c.certFile(s.cert+".key"))
 	}
 	if s.role == RoleAPI {
 		c.apis = append(c.apis, fmt.Sprintf("127.0.0.1:%d", grpc))
@@ -179,6 +219,17 @@ func (c *Cluster) StoreDirs() []string { return c.stores }
 // MetricsURL is where a process of Rackbus answers /metrics.
 func (c *Cluster) MetricsURL(p *Process) string {
 	return p.ready[:len(p.ready)-len("/readyz")] + "/metrics"
+}
+
+// ConsoleURL is where the i-th API replica serves browsers, counted from 0.
+func (c *Cluster) ConsoleURL(i int) string { return c.consoles[i] }
+
+// Certificate returns the PEM file of a role's certificate, of its key, or of their authority: "client.crt".
+func (c *Cluster) Certificate(file string) string {
+	if c.Site != nil {
+		return c.Site.Certificate(file)
+	}
+	return c.certFile(file)
 }
 
 // close ends everything and shows the logs of a failed test.

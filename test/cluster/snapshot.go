@@ -34,7 +34,14 @@ type Snapshot struct {
 
 // Bus connects to the brokers with the rights of the jobs service. The caller closes the connection.
 func (c *Cluster) Bus() (*nats.Conn, error) {
-	source, err := c.identity("jobs")
+	if c.Site != nil {
+		return c.As("jobs")
+	}
+	return c.dialBus(c.busURLs, "jobs", nats.TLSHandshakeFirst())
+}
+
+func (c *Cluster) dialBus(urls []string, certificate string, opts ...nats.Option) (*nats.Conn, error) {
+	source, err := c.identity(certificate)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +54,9 @@ func (c *Cluster) Bus() (*nats.Conn, error) {
 		return nil, err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, RootCAs: roots}
-	nc, err := nats.Connect(strings.Join(c.busURLs, ","), nats.Secure(config), nats.TLSHandshakeFirst(), nats.Name("test"),
-		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	nc, err := nats.Connect(strings.Join(urls, ","), append([]nats.Option{
+		nats.Secure(config), nats.Name("test"), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
+	}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the bus: %w", err)
 	}

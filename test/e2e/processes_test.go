@@ -38,6 +38,7 @@ func TestSeparateProcesses(t *testing.T) {
 		{"failing tray", s.failingTray},
 		{"busy node", s.busyNode},
 		{"cancel", s.cancelAtSafePoint},
+		{"update in waves", s.updateInWaves},
 		{"bad requests", s.badRequests},
 		{"ledger", s.ledger},
 		{"stop", s.stop},

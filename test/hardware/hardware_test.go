@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +15,10 @@ import (
 	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
 	"github.com/rackbus/rackbus/pkg/firmware/manifest"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/nvswitch"
 )
 
 var update = flag.Bool("hardware.update", false, "write docs/hardware.md")
@@ -105,28 +106,39 @@ func TestNoCellIsEmpty(t *testing.T) {
 	}
 }
 
-// A node type is a row in every table, and no table has a row for what is no node type. Those of switches are looked at
-// elsewhere.
-func TestTablesAgree(t *testing.T) {
-	var want []string
-	for _, typ := range hardware() {
-		want = append(want, typ.ID)
-		require.NotEmpty(t, manifest.Keys(typ), "%s: pkg/firmware/manifest/table.go", typ)
-		model, ok := bmc.ModelOf(typ.ID)
-		require.True(t, ok, "%s: sim/bmc/products.go", typ)
-		require.Equal(t, typ.Descriptor(), model.Descriptor(), "%s", typ)
-		require.Equal(t, typ.DescriptorOnly(), model.DescriptorOnly(), "%s", typ)
+// Every row of the product table has all its parts, and there is a simulated device for each and for nothing else.
+func TestTableIsComplete(t *testing.T) {
+	devices := 0
+	for _, typ := range node.Types() {
+		profile, ok := redfish.LookupProfile(typ.ID)
+		if typ.Family == node.FamilySwitch {
+			profile, ok = redfish.SwitchProfile(typ.ID)
+			_, simulated := nvswitch.ModelOf(typ.ID)
+			require.True(t, simulated, "%s: sim/nvswitch/options.go", typ)
+		} else {
+			devices++
+			model, simulated := bmc.ModelOf(typ.ID)
+			require.True(t, simulated, "%s: %s", typ, simTable)
+			require.Equal(t, typ.Descriptor(), model.Descriptor(), "%s", typ)
+			require.Equal(t, typ.DescriptorOnly(), model.DescriptorOnly(), "%s", typ)
+		}
+		require.True(t, ok, "%s", typ)
+		require.NoError(t, profile.Validate(), "%s", typ)
+		require.True(t, flashplan.Supported(typ.ID), "%s", typ)
+		require.NotEmpty(t, typ.Rack.Model(), "%s", typ)
+
+		require.NotEmpty(t, manifest.Keys(typ), "%s", typ)
+		found, ok := product.ByID(typ.ID)
+		require.True(t, ok, "%s", typ)
+		for _, c := range found.Components {
+			// What manifests resolve to is what updates of the type take.
+			target := flashplan.Target{Key: c.Key, Component: c.Target, File: "prod/a" + c.File.Word + c.File.Suffix}
+			if c.InBand {
+				target.File = "prod/a.bin"
+			}
+			_, err := flashplan.Plan(typ.ID, []flashplan.Target{target}, flashplan.Options{Activate: true})
+			require.NoError(t, err, "%s: %s", typ, c.Key)
+		}
 	}
-	for table, ids := range map[string][]string{
-		"pkg/redfish/products.go": redfish.NodeTypes(), "pkg/firmware/flashplan/rules.go": flashplan.NodeTypes(),
-	} {
-		listed := slices.DeleteFunc(ids, func(id string) bool {
-			typ, ok := node.ByID(id)
-			require.True(t, ok, "%s: %s", table, id)
-			return typ.Family == node.FamilySwitch
-		})
-		require.ElementsMatch(t, want, listed, table)
-	}
-	simulated := slices.DeleteFunc(bmc.Models(), func(m bmc.Model) bool { return !m.Compute() && !m.Shelf() })
-	require.Len(t, simulated, len(want), "sim/bmc/products.go")
+	require.Len(t, bmc.Models(), devices, simTable)
 }

@@ -174,6 +174,11 @@ func (v *vault) reads(ctx context.Context) {
 	require.NoError(v.t, err)
 	_, err = v.BatchGetPowerState(ctx, &rackmanager.BatchGetPowerStateRequest{Nodes: v.set(v.right)})
 	require.NoError(v.t, err)
+	// No node of it is a switch, so only the audit remembers it.
+	_, err = v.UpdateSwitchSystemPassword(ctx, &rackmanager.UpdateSwitchSystemPasswordRequest{
+		Nodes: v.set(v.right, marker), Username: user, Password: v.renewed,
+	})
+	require.NoError(v.t, err)
 }
 
 // updates run well, against the wrong password, against the indiscreet tray, and on a device that refuses its image.
@@ -236,6 +241,9 @@ func (v *vault) search(ctx context.Context) {
 	}
 	for _, place := range []string{"answers of the API", "log of api-1", "log of jobs-1", "log of compute-agent-1", "streams", "store"} {
 		require.Contains(v.t, string(places[place]), marker, "nothing was found in %s", place)
+	}
+	for _, rpc := range []string{"CreateNodes", "UpdateNode", "BatchSetPowerState", "UpdateFirmware", "UpdateSwitchSystemPassword"} {
+		require.Contains(v.t, string(places["streams"]), "rb.audit.v1.rack_manager.RackManager."+rpc, "the audit was searched")
 	}
 	v.t.Logf("%d forms of secrets looked for in %d bytes at %d places: found %d", v.trap.Forms(), size, len(places), len(v.trap.Found))
 }

@@ -5,8 +5,8 @@
 // targets and vendor parameters. It only looks at names, so that whoever accepts
 // a request refuses what the agent would refuse.
 //
-// Node types are rows of one table; what a vendor needs beside it is one small
-// file with its source. The order of the packages stands as given, except where
+// Node types are rows of pkg/product. The rules of their families are here; where a
+// row has a flash.Rule of its own, it is asked first. The order of the packages stands as given, except where
 // a product needs another one: Supermicro trays take HMC, BIOS and BMC in this
 // order, and network devices that are flashed from the host go first. NVIDIA
 // advises HMC before BMC; a firmware object is applied in that order, a direct

@@ -3,8 +3,9 @@
 package flashplan
 
 import (
-	"fmt"
+	"errors"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/job"
 )
 
@@ -19,10 +20,15 @@ type Error struct {
 // Error says what is wrong, and what would be right.
 func (e *Error) Error() string { return e.text }
 
-func invalid(format string, args ...any) *Error {
-	return &Error{job.FailureInvalidArgument, fmt.Sprintf(format, args...)}
-}
-
-func precondition(format string, args ...any) *Error {
-	return &Error{job.FailurePreconditionFailed, fmt.Sprintf(format, args...)}
+// errorOf is the error for what the rules refuse.
+func errorOf(err error) error {
+	var refused *flash.Refusal
+	switch {
+	case !errors.As(err, &refused):
+		return err
+	case refused.Precondition:
+		return &Error{job.FailurePreconditionFailed, refused.Error()}
+	default:
+		return &Error{job.FailureInvalidArgument, refused.Error()}
+	}
 }

@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // inBandDevices are the network devices that Flint flashes from the host, in every
@@ -28,7 +31,7 @@ func inBandItem(t Target) (Item, bool, error) {
 	case !ok:
 		return Item{}, false, nil
 	case device == "bf3_bfb":
-		return Item{}, false, precondition(
+		return Item{}, false, flash.Precondition(
 			"BF3_BFB installs an operating system, which is not supported; update BF3_NIC with a Flint image instead")
 	default:
 		return Item{Device: device}, true, nil
@@ -36,26 +39,26 @@ func inBandItem(t Target) (Item, bool, error) {
 }
 
 // checkInBand refuses in-band images where they have no place.
-func checkInBand(r rule, items []Item, o Options) error {
+func checkInBand(p product.Product, items []Item, o Options) error {
 	inBand := slices.DeleteFunc(slices.Clone(items), func(i Item) bool { return i.Device == "" })
 	switch {
 	case len(inBand) == 0:
 		return nil
-	case !r.inBand:
-		return invalid("in-band targets (CX7, CX8, BF3_NIC) exist on GB200 compute trays only, not on %s", r.nodeType)
+	case !p.InBand:
+		return flash.Invalid("in-band targets (CX7, CX8, BF3_NIC) exist on GB200 compute trays only, not on %s", p.ID)
 	case len(inBand) < len(items) && !o.Mixed:
-		return invalid("in-band targets cannot be mixed with other targets in one request")
+		return flash.Invalid("in-band targets cannot be mixed with other targets in one request")
 	case !o.Activate:
-		return precondition("in-band targets need activate, since their firmware is loaded by a power cycle only")
+		return flash.Precondition("in-band targets need activate, since their firmware is loaded by a power cycle only")
 	}
 	seen := map[string]bool{}
 	for _, i := range inBand {
 		name := i.BaseName()
 		if !inBandFile.MatchString(name) {
-			return invalid("the in-band image %s has to end in .bin or .pldm and to consist of letters, digits, dot, dash and underscore", name)
+			return flash.Invalid("the in-band image %s has to end in .bin or .pldm and to consist of letters, digits, dot, dash and underscore", name)
 		}
 		if seen[name] {
-			return invalid("two in-band images are named %s; their names have to differ", name)
+			return flash.Invalid("two in-band images are named %s; their names have to differ", name)
 		}
 		seen[name] = true
 	}

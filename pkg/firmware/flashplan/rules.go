@@ -2,86 +2,54 @@
 
 package flashplan
 
-import "slices"
-
-// rule is what a node type takes, and how.
-type rule struct {
-	nodeType string
-	// keys are the logical components of the type.
-	keys []string
-	// inBand says that network devices are flashed from the host.
-	inBand bool
-	// quirk is asked first; ok false leaves the target to the family's rules.
-	quirk func(Target) (item Item, ok bool, err error)
-	// shelf is the vendor of a power shelf; empty for compute trays.
-	shelf string
-	// tray says that it is a switch, whose agent has ways of its own.
-	tray bool
-	// arrange makes the groups.
-	arrange func([]Item, Options) ([]Group, error)
-}
-
-// ruleOf is the table of node types.
-func ruleOf(nodeType string) (rule, bool) {
-	all := rules()
-	at := slices.IndexFunc(all, func(r rule) bool { return r.nodeType == nodeType })
-	if at < 0 {
-		return rule{}, false
-	}
-	r := all[at]
-	if r.arrange == nil {
-		r.arrange = arrangeDefault
-	}
-	return r, true
-}
-
-func rules() []rule {
-	return []rule{
-		{nodeType: "compute_gb200_nvidia", keys: baseboardKeys(), inBand: true},
-		{nodeType: "compute_gb200_wiwynn", keys: baseboardKeys(), inBand: true},
-		{nodeType: "compute_gb300_nvidia", keys: baseboardKeys()},
-		{nodeType: "compute_gb300_lenovo", quirk: lenovo},
-		{nodeType: "compute_gb300_supermicro", quirk: supermicro, arrange: arrangeSupermicro},
-		{nodeType: "compute_vrnvl72_nvidia"},
-		{nodeType: "powershelf_gb200_liteon", shelf: "LiteOn"},
-		{nodeType: "powershelf_gb200_delta", shelf: "Delta"},
-		{nodeType: "powershelf_gb300_liteon", shelf: "LiteOn"},
-		{nodeType: "powershelf_gb300_delta", shelf: "Delta"},
-		{nodeType: "switch_gb200_nvidia", tray: true, arrange: arrangeSwitch},
-		{nodeType: "switch_gb300_nvidia", tray: true, arrange: arrangeSwitch},
-		{nodeType: switchVR, tray: true, arrange: arrangeSwitch},
-	}
-}
+import "github.com/rackbus/rackbus/pkg/product"
 
 // Supported reports whether the type's firmware can be updated by this version.
 func Supported(nodeType string) bool {
-	_, ok := ruleOf(nodeType)
+	_, ok := product.ByID(nodeType)
 	return ok
 }
 
 // NodeTypes lists the types whose firmware can be updated.
 func NodeTypes() []string {
 	var names []string
-	for _, r := range rules() {
-		names = append(names, r.nodeType)
+	for _, p := range product.All() {
+		names = append(names, p.ID)
 	}
 	return names
 }
 
-func (r rule) item(t Target) (Item, error) {
-	switch {
-	case r.shelf != "":
-		return r.shelfItem(t)
-	case r.tray:
-		return r.switchItem(t)
-	}
-	if item, ok, err := inBandItem(t); ok || err != nil {
-		return item, err
-	}
-	if r.quirk != nil {
-		if item, ok, err := r.quirk(t); ok || err != nil {
+// itemOf plans one package: the product's own rule is asked first, then that of
+// its family.
+func itemOf(p product.Product, t Target) (Item, error) {
+	if p.Family == product.Compute {
+		if item, ok, err := inBandItem(t); ok || err != nil {
 			return item, err
 		}
 	}
-	return r.computeItem(t)
+	if p.Flash.Item != nil {
+		if item, ok, err := p.Flash.Item(t); ok || err != nil {
+			return item, err
+		}
+	}
+	switch p.Family {
+	case product.PowerShelf:
+		return shelfItem(p, t)
+	case product.Switch:
+		return switchItem(t)
+	default:
+		return computeItem(p, t)
+	}
+}
+
+// arrange makes the groups, by the product's own rule or that of its family.
+func arrange(p product.Product, items []Item, o Options) ([]Group, error) {
+	switch {
+	case p.Flash.Arrange != nil:
+		return p.Flash.Arrange(items, o)
+	case p.Family == product.Switch:
+		return arrangeSwitch(items, o)
+	default:
+		return arrangeDefault(items, o)
+	}
 }

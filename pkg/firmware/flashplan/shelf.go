@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // powerUnit is the id of a LiteOn power unit.
@@ -15,18 +18,19 @@ var powerUnit = regexp.MustCompile(`^(?i:powerdevice)\d+$`)
 func IsPowerUnit(component string) bool { return powerUnit.MatchString(component) }
 
 // shelfItem: the package of a shelf says itself what it is for, the controller or
-// the supplies; a component is needed only for one LiteOn unit by its id.
-func (r rule) shelfItem(t Target) (Item, error) {
+// the supplies; a component is needed only for one power unit, where a shelf has a
+// collection of these.
+func shelfItem(p product.Product, t Target) (Item, error) {
 	key := t.Key
 	if key == "" {
 		key = t.Component
 	}
-	part, err := r.shelfPart(key)
+	part, err := shelfPart(p, key)
 	if err != nil {
 		return Item{}, err
 	}
 	item := Item{Supplies: part == "PSU" || part == "" && SupplyImage(t.BaseName(), t.Component)}
-	if r.shelf == "LiteOn" && IsPowerUnit(t.Component) {
+	if p.Redfish.PowerUnitsPath != "" && IsPowerUnit(t.Component) {
 		item.Unit = strings.ToLower(t.Component)
 	}
 	return item, nil
@@ -34,15 +38,15 @@ func (r rule) shelfItem(t Target) (Item, error) {
 
 // shelfPart is PMC or PSU for the key of a firmware object, LiteOnPMC for example,
 // and empty for any other word.
-func (r rule) shelfPart(key string) (string, error) {
-	word := strings.ReplaceAll(keyOf(key), "_", "")
-	for _, vendor := range []string{"LiteOn", "Delta"} {
-		part, ok := strings.CutPrefix(word, strings.ToUpper(vendor))
+func shelfPart(p product.Product, key string) (string, error) {
+	word := strings.ReplaceAll(flash.KeyOf(key), "_", "")
+	for _, brand := range product.Brands(product.PowerShelf) {
+		part, ok := strings.CutPrefix(word, strings.ToUpper(brand))
 		if !ok || !slices.Contains([]string{"PMC", "PSU"}, part) {
 			continue
 		}
-		if vendor != r.shelf {
-			return "", invalid("%s takes %s packages, not %s", r.nodeType, r.shelf, key)
+		if brand != p.Vendor.Brand {
+			return "", flash.Invalid("%s takes %s packages, not %s", p.ID, p.Vendor.Brand, key)
 		}
 		return part, nil
 	}

@@ -6,17 +6,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-)
 
-// switchVR is the switch type that takes all its components from one package at
-// once.
-const switchVR = "switch_vrnvl72_nvidia"
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
+	"github.com/rackbus/rackbus/pkg/product"
+)
 
 // switchWord is what the resources of components are named with.
 var switchWord = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // SwitchTarget is the resource that a component of a switch is updated through:
-// BMC, FPGA, EROT, CPLD1, BIOS, or the name in capitals for any other.
+// BMC, FPGA, EROT, CPLD1, BIOS, or the name in capitals for any other. Its errors
+// are *Error.
 func SwitchTarget(component string) (string, error) {
 	word := strings.ToUpper(strings.TrimSpace(component))
 	switch word {
@@ -28,7 +28,7 @@ func SwitchTarget(component string) (string, error) {
 		return "CPLD1", nil
 	}
 	if !switchWord.MatchString(word) {
-		return "", invalid("%q names no component of a switch", component)
+		return "", errorOf(flash.Invalid("%q names no component of a switch", component))
 	}
 	return word, nil
 }
@@ -38,7 +38,10 @@ func SwitchTarget(component string) (string, error) {
 func SwitchBundle() []string { return []string{"BMC", "BIOS", "SMA", "EROT", "CPLD1"} }
 
 // TakesBundle reports whether a node type installs SwitchBundle at once.
-func TakesBundle(nodeType string) bool { return nodeType == switchVR }
+func TakesBundle(nodeType string) bool {
+	p, ok := product.ByID(nodeType)
+	return ok && p.Bundle
+}
 
 // IsSwitchImage reports whether a file is an operating system image of a switch.
 func IsSwitchImage(file string) bool {
@@ -48,7 +51,7 @@ func IsSwitchImage(file string) bool {
 
 // switchItem: the agent of switches finds out how a file is sent. Here only what
 // makes no sense is refused.
-func (r rule) switchItem(t Target) (Item, error) {
+func switchItem(t Target) (Item, error) {
 	if t.Component == "" || IsSwitchImage(t.File) {
 		return Item{}, nil
 	}
@@ -60,7 +63,7 @@ func (r rule) switchItem(t Target) (Item, error) {
 // brings much of the firmware itself, and so stands alone.
 func arrangeSwitch(items []Item, o Options) ([]Group, error) {
 	if len(items) > 1 && slices.ContainsFunc(items, func(i Item) bool { return IsSwitchImage(i.File) }) {
-		return nil, invalid("an operating system image of a switch is installed by itself, not together with other firmware")
+		return nil, flash.Invalid("an operating system image of a switch is installed by itself, not together with other firmware")
 	}
 	return []Group{{Name: "switch", Kind: OutOfBand, Items: items, Activate: o.Activate}}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/firmware/manifest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 func TestSwitchTarget(t *testing.T) {
@@ -24,8 +25,28 @@ func TestSwitchTarget(t *testing.T) {
 	}
 	for _, component := range []string{"", "/redfish/v1/x", "a b", "../x"} {
 		_, err := flashplan.SwitchTarget(component)
-		require.Error(t, err, component)
+		var refused *flashplan.Error
+		require.ErrorAs(t, err, &refused, component)
 	}
+}
+
+// A product that takes one package for all takes it for what its components are.
+func TestBundleIsEveryComponent(t *testing.T) {
+	bundles := 0
+	for _, p := range product.All() {
+		if !p.Bundle {
+			continue
+		}
+		bundles++
+		var targets []string
+		for _, c := range p.Components {
+			target, err := flashplan.SwitchTarget(c.Target)
+			require.NoError(t, err)
+			targets = append(targets, target)
+		}
+		require.Equal(t, flashplan.SwitchBundle(), targets, p.ID)
+	}
+	require.Positive(t, bundles)
 }
 
 // What manifests resolve to is what the plan takes.

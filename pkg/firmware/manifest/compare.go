@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // ComparisonStatus is how an installed version compares with the manifest's. The
@@ -42,7 +44,8 @@ type Proposal struct {
 	// Version is the package's; "" when the manifest has none.
 	Version       string
 	Subcomponents []Subcomponent
-	row           mapping
+	row           product.Component
+	family        node.Family
 }
 
 // Comparison is one line of a comparison.
@@ -67,18 +70,18 @@ func (m *Manifest) Proposals(t node.Type, firmwareType string, s Selection) ([]P
 		return nil, err
 	}
 	var out []Proposal
-	for _, row := range mappingsOf(t) {
+	for _, row := range componentsOf(t) {
 		if !s.selects(t, &row) {
 			continue
 		}
 		c := m.lastOf(t, firmwareType, &row)
-		taken := slices.ContainsFunc(out, func(p Proposal) bool { return p.Key == row.key })
+		taken := slices.ContainsFunc(out, func(p Proposal) bool { return p.Key == row.Key })
 		if c == nil || taken {
 			continue
 		}
 		out = append(out, Proposal{
-			Key: row.key, Source: row.source, Target: row.target, Version: strings.TrimSpace(c.version()),
-			Subcomponents: c.Subcomponents, row: row,
+			Key: row.Key, Source: row.Source, Target: row.Target, Version: strings.TrimSpace(c.version()),
+			Subcomponents: c.Subcomponents, row: row, family: t.Family,
 		})
 	}
 	if len(out) == 0 {
@@ -89,7 +92,7 @@ func (m *Manifest) Proposals(t node.Type, firmwareType string, s Selection) ([]P
 
 // lastOf is the component that a row takes: the last of its name, as in the lookup
 // table.
-func (m *Manifest) lastOf(t node.Type, channel string, row *mapping) *Component {
+func (m *Manifest) lastOf(t node.Type, channel string, row *product.Component) *Component {
 	var found *Component
 	for i := range m.Boards {
 		b := &m.Boards[i]
@@ -99,7 +102,7 @@ func (m *Manifest) lastOf(t node.Type, channel string, row *mapping) *Component 
 		for j := range b.Firmware {
 			c := &b.Firmware[j]
 			ofChannel := blank(c.Type) || strings.EqualFold(strings.TrimSpace(c.Type), strings.TrimSpace(channel))
-			if c.Source == row.source && ofChannel && row.fitsFilesOf(c) {
+			if c.Source == row.Source && ofChannel && fitsFilesOf(row, c) {
 				found = c
 			}
 		}
@@ -109,17 +112,17 @@ func (m *Manifest) lastOf(t node.Type, channel string, row *mapping) *Component 
 
 // fitsFilesOf reports whether a component has a file for the row. One whose files
 // are not listed has it when it is the row's namesake.
-func (m *mapping) fitsFilesOf(c *Component) bool {
-	if m.file == nil {
+func fitsFilesOf(row *product.Component, c *Component) bool {
+	if row.File == (flash.File{}) {
 		return true
 	}
 	files := c.payloads()
 	for i := range files {
-		if m.file.fits(files[i].file()) {
+		if row.File.Fits(files[i].file()) {
 			return true
 		}
 	}
-	return len(files) == 0 && c.Source == m.key
+	return len(files) == 0 && c.Source == row.Key
 }
 
 // Compare lays proposals beside what a node's inventory says, and reports whether
@@ -263,7 +266,7 @@ func (p *Proposal) against(component, version, sku string, entries []Installed) 
 	}
 	c := Comparison{Component: component, ProposedVersion: version, Target: p.Target, SKU: sku, Status: Missing,
 		Reason: "the node's inventory has no such component"}
-	if len(p.row.installed) == 0 {
+	if len(p.row.Installed) == 0 {
 		c.Status, c.Reason = Unverified, "the node's inventory does not list components of this kind"
 	}
 	return []Comparison{c}

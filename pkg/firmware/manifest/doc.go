@@ -11,8 +11,8 @@
 // in the request, Select first takes what the node types of the request need, and
 // the same steps follow. Either way Lookup.Resolve finds the targets.
 //
-// What differs between node types stands in table.go, one table per family, and
-// nowhere else; node types that requests can only describe are rows as all others.
+// What differs between node types stands in pkg/product and nowhere else; node
+// types that requests can only describe are rows as all others.
 //
 // Where the reference system treats stored and inline manifests differently, both
 // are treated alike here:

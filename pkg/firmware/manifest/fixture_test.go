@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
@@ -16,6 +17,25 @@ type (
 	js  = map[string]any
 	arr = []any
 )
+
+// The node types.
+const (
+	nvidia200  = "compute_gb200_nvidia"
+	wiwynn     = "compute_gb200_wiwynn"
+	nvidia300  = "compute_gb300_nvidia"
+	lenovo     = "compute_gb300_lenovo"
+	supermicro = "compute_gb300_supermicro"
+	vr72       = "compute_vrnvl72_nvidia"
+	switch200  = "switch_gb200_nvidia"
+	switch300  = "switch_gb300_nvidia"
+	switchVR   = "switch_vrnvl72_nvidia"
+	liteon200  = "powershelf_gb200_liteon"
+	liteon300  = "powershelf_gb300_liteon"
+	delta200   = "powershelf_gb200_delta"
+	delta300   = "powershelf_gb300_delta"
+)
+
+const inventoryPath = flash.InventoryPath
 
 const digest = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // checkMeaning requires what holds for every manifest that is read.
@@ -123,10 +124,10 @@ func FuzzLookup(f *testing.F) {
 // TestAnyManifest draws manifests of the right shape.
 func TestAnyManifest(t *testing.T) {
 	var sources []string
-	for _, table := range [][]mapping{computeMappings, switchMappings, shelfMappings} {
-		for _, row := range table {
-			if !slices.Contains(sources, row.source) {
-				sources = append(sources, row.source)
+	for _, p := range product.All() {
+		for _, c := range p.Components {
+			if !slices.Contains(sources, c.Source) {
+				sources = append(sources, c.Source)
 			}
 		}
 	}
@@ -149,7 +150,7 @@ func TestAnyManifest(t *testing.T) {
 			}
 			boards = append(boards, board(rapid.SampledFrom([]string{"Compute Node", "Switch Tray", "Power Shelf", "Rack"}).Draw(rt, "role"), components...))
 		}
-		product := rapid.SampledFrom([]string{"GB200", "VR-NVL72"}).Draw(rt, "product")
-		checkMeaning(rt, encode(t, release(product, boards...)))
+		name := rapid.SampledFrom([]string{"GB200", "VR-NVL72"}).Draw(rt, "product")
+		checkMeaning(rt, encode(t, release(name, boards...)))
 	})
 }

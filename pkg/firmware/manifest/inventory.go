@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
@@ -15,8 +16,8 @@ import (
 func (p *Proposal) entries(inventory []Installed) []Installed {
 	var out []Installed
 	for _, e := range inventory {
-		known := slices.ContainsFunc(p.row.installed, func(pattern string) bool { return fitsPattern(pattern, e.Name) })
-		if known || len(p.row.installed) == 0 && strings.Contains(strings.ToUpper(e.Name), strings.ToUpper(p.Key)) {
+		known := slices.ContainsFunc(p.row.Installed, func(pattern string) bool { return fitsPattern(pattern, e.Name) })
+		if known || len(p.row.Installed) == 0 && strings.Contains(strings.ToUpper(e.Name), strings.ToUpper(p.Key)) {
 			out = append(out, e)
 		}
 	}
@@ -30,28 +31,20 @@ func fitsPattern(pattern, name string) bool {
 	return strings.EqualFold(pattern, name)
 }
 
-// nodeType is one of the node types that the proposal's row is for.
-func (p *Proposal) nodeType() node.Type {
-	t, _ := node.ByID(p.row.types[0])
-	return t
-}
-
 // scope are the entries that the proposal's package may change: on trays those of
 // the GPU baseboard for its package, the others for the tray's.
 func (p *Proposal) scope(inventory []Installed) []Installed {
-	if p.nodeType().Family != node.FamilyCompute {
+	if p.family != node.FamilyCompute {
 		return inventory
 	}
 	var out []Installed
 	for _, e := range inventory {
-		if onBaseboard(e.Name) == (p.Source == sourceHMC) {
+		if flash.OnBaseboard(e.Name) == (p.Source == sourceHMC) {
 			out = append(out, e)
 		}
 	}
 	return out
 }
-
-func onBaseboard(name string) bool { return strings.HasPrefix(strings.ToUpper(name), "HGX_") }
 
 // How well a subcomponent's name fits an inventory entry; more is better.
 const (

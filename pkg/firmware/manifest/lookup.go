@@ -10,6 +10,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Lookup is what a manifest offers, by role and component. Its JSON form is stored
@@ -83,10 +86,10 @@ func (m *Manifest) devices() *Lookup {
 func (l *Lookup) add(role Role, c *Component) {
 	type place struct{ key, target string }
 	entered := make(map[place]bool)
-	for _, row := range mappings(role) {
+	for _, row := range componentsOfRole(role) {
 		// Node types share targets; which of them takes an entry is found out later.
-		at := place{row.key, row.target}
-		if row.source != c.Source || entered[at] {
+		at := place{row.Key, row.Target}
+		if row.Source != c.Source || entered[at] {
 			continue
 		}
 		entered[at] = true
@@ -97,8 +100,8 @@ func (l *Lookup) add(role Role, c *Component) {
 				continue
 			}
 			number++
-			l.enter(role, row.key, number, Entry{
-				Filename: path.Join(typeDirectory(c.Type), file), Target: row.target, Component: c.Source, Bundle: c.Bundle,
+			l.enter(role, row.Key, number, Entry{
+				Filename: path.Join(typeDirectory(c.Type), file), Target: row.Target, Component: c.Source, Bundle: c.Bundle,
 				FirmwareType: firmwareType(c.Type), Version: c.Version, Subcomponents: slices.Clone(c.Subcomponents),
 			})
 		}
@@ -152,15 +155,17 @@ func DecodeLookup(data []byte) (*Lookup, error) {
 	return l, nil
 }
 
-// role returns the entries of a role, for trays of VR NVL72 also from older tables.
-func (l *Lookup) role(r Role, typeID string) map[string]Entry {
+// entriesFor returns the entries of a node type's role. Older tables may have some
+// types under a role of their own.
+func (l *Lookup) entriesFor(t node.Type) map[string]Entry {
 	if l == nil {
 		return nil
 	}
-	if devices, ok := l.Devices[r]; ok || typeID != vr72 {
-		return devices
+	devices, ok := l.Devices[RoleOf(t)]
+	if p, _ := product.ByID(t.ID); !ok && p.OlderRole != "" {
+		return l.Devices[Role(p.OlderRole)]
 	}
-	return l.Devices[legacyVR]
+	return devices
 }
 
 // Image finds the switch image of a release channel.

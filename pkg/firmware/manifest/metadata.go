@@ -59,9 +59,9 @@ func (l *Lookup) offeredTo(t node.Type) []OfferedComponent {
 	var out []OfferedComponent
 	for _, channel := range slices.Sorted(maps.Keys(byChannel)) {
 		found := byChannel[channel]
-		if one, ok := wholeSwitch(t, found); ok {
+		if one, ok := bundle(t, found); ok {
 			found = found[:1]
-			found[0].row.key, found[0].row.target = one.Key, one.Component
+			found[0].row.Key, found[0].row.Target = one.Key, one.Component
 		}
 		for i := range found {
 			out = offer(out, &found[i])

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
@@ -46,11 +47,11 @@ func needed(role Role, c Component, types []node.Type, channel string, s Selecti
 		if !slices.Contains(role.lookupRoles(), RoleOf(t)) {
 			continue
 		}
-		for _, row := range mappingsOf(t) {
-			if row.source == c.Source && s.selects(t, &row) {
+		for _, row := range componentsOf(t) {
+			if row.Source == c.Source && s.selects(t, &row) {
 				wanted = true
 				// Rules about file names pick among several files later.
-				all = all || row.takesSeveral(t) || row.file != nil
+				all = all || row.Several || row.File != (flash.File{})
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Selection is which components of which node types a request wants. The zero
@@ -49,14 +50,14 @@ func (s Selection) names(t node.Type) (names []string, chosen bool) {
 }
 
 // selects reports whether a component is wanted on nodes of the type.
-func (s Selection) selects(t node.Type, m *mapping) bool {
+func (s Selection) selects(t node.Type, c *product.Component) bool {
 	if !s.Includes(t) {
 		return false
 	}
 	names, chosen := s.names(t)
 	switch {
 	case !chosen:
-		return m.byDefault
+		return c.ByDefault
 	case len(names) == 0:
 		return true
 	}
@@ -65,9 +66,9 @@ func (s Selection) selects(t node.Type, m *mapping) bool {
 		switch {
 		case name == "":
 			return false // it would name every whole package
-		case strings.EqualFold(name, m.key), strings.EqualFold(name, m.target):
+		case strings.EqualFold(name, c.Key), strings.EqualFold(name, c.Target):
 			return true
 		}
-		return m.byDefault && strings.EqualFold(name, m.source)
+		return c.ByDefault && strings.EqualFold(name, c.Source)
 	})
 }

@@ -4,12 +4,14 @@ package manifest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/product"
 )
 
 // Target is one package of a node's update.
@@ -33,16 +35,16 @@ type Target struct {
 type candidate struct {
 	name  string
 	entry Entry
-	row   mapping
+	row   product.Component
 	rank  int
 }
 
 // candidates are the entries for a node type, in flash order. An empty channel
 // takes those of every release channel.
 func (l *Lookup) candidates(t node.Type, channel string) []candidate {
-	rows := mappingsOf(t)
+	rows := componentsOf(t)
 	var out []candidate
-	entries := l.role(RoleOf(t), t.ID)
+	entries := l.entriesFor(t)
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[name]
 		if channel != "" && !strings.EqualFold(e.FirmwareType, channel) {
@@ -50,7 +52,7 @@ func (l *Lookup) candidates(t node.Type, channel string) []candidate {
 		}
 		key := NormalKey(name)
 		for rank, row := range rows {
-			if row.key == key && row.source == e.Component && row.target == e.Target && row.file.fits(path.Base(e.Filename)) {
+			if row.Key == key && row.Source == e.Component && row.Target == e.Target && row.File.Fits(path.Base(e.Filename)) {
 				out = append(out, candidate{name, e, row, rank})
 				break
 			}
@@ -58,7 +60,7 @@ func (l *Lookup) candidates(t node.Type, channel string) []candidate {
 	}
 	// Rows of one target stand for one step, so that the names decide there.
 	slices.SortStableFunc(out, func(a, b candidate) int {
-		if a.row.key == b.row.key && a.row.target == b.row.target {
+		if a.row.Key == b.row.Key && a.row.Target == b.row.Target {
 			return cmp.Compare(a.name, b.name)
 		}
 		return cmp.Compare(a.rank, b.rank)
@@ -79,23 +81,23 @@ func (l *Lookup) Targets(t node.Type, firmwareType string, s Selection) ([]Targe
 	taken := make(map[string]bool)
 	var found []candidate
 	for _, c := range l.candidates(t, channel) {
-		if !s.selects(t, &c.row) || taken[c.row.key] && !c.row.takesSeveral(t) {
+		if !s.selects(t, &c.row) || taken[c.row.Key] && !c.row.Several {
 			continue
 		}
-		taken[c.row.key] = true
+		taken[c.row.Key] = true
 		found = append(found, c)
 	}
 	if len(found) == 0 {
 		return none()
 	}
-	if one, ok := wholeSwitch(t, found); ok {
+	if one, ok := bundle(t, found); ok {
 		return []Target{one}, nil
 	}
 	targets := make([]Target, 0, len(found))
 	for _, c := range found {
 		target := targetOf(&c)
-		if t.ID == supermicro && c.row.key == "BMC" {
-			if err := l.expectVersion(&target, &c); err != nil {
+		if c.row.ForgetsTask {
+			if err := l.expectVersion(t, &target, &c); err != nil {
 				return nil, err
 			}
 		}
@@ -106,7 +108,7 @@ func (l *Lookup) Targets(t node.Type, firmwareType string, s Selection) ([]Targe
 
 func targetOf(c *candidate) Target {
 	t := Target{
-		Key: c.row.key, Component: c.row.target, Source: c.entry.Component, Path: c.entry.Filename,
+		Key: c.row.Key, Component: c.row.Target, Source: c.entry.Component, Path: c.entry.Filename,
 	}
 	if c.entry.Version != nil {
 		t.Version = *c.entry.Version
@@ -114,10 +116,11 @@ func targetOf(c *candidate) Target {
 	return t
 }
 
-// wholeSwitch replaces the parts of a VR switch by its one package, when they all
+// bundle replaces the components of a product by its one package, when they all
 // come from one file and nothing is left out.
-func wholeSwitch(t node.Type, found []candidate) (Target, bool) {
-	if t.ID != switchVR || len(found) != len(mappingsOf(t)) {
+func bundle(t node.Type, found []candidate) (Target, bool) {
+	p, _ := product.ByID(t.ID)
+	if !p.Bundle || len(found) != len(p.Components) {
 		return Target{}, false
 	}
 	for i := range found {
@@ -126,27 +129,28 @@ func wholeSwitch(t node.Type, found []candidate) (Target, bool) {
 		}
 	}
 	one := targetOf(&found[0])
-	one.Key, one.Component = found[0].entry.Component, targetSwitchVR
+	one.Key, one.Component = found[0].entry.Component, "" // the package decides
 	return one, true
 }
 
 // expectVersion notes the version of a controller that forgets its update task
 // when it restarts.
-func (l *Lookup) expectVersion(t *Target, c *candidate) error {
+func (l *Lookup) expectVersion(typ node.Type, t *Target, c *candidate) error {
 	matches := 0
-	for _, e := range l.role(RoleCompute, supermicro) {
-		if e.Component == sourceBMC && e.Target == wholePackage && e.Filename == c.entry.Filename {
+	for _, e := range l.entriesFor(typ) {
+		if e.Component == c.row.Source && e.Target == c.row.Target && e.Filename == c.entry.Filename {
 			matches++
 		}
 	}
-	file := path.Base(t.Path)
+	p, _ := product.ByID(typ.ID)
+	what := fmt.Sprintf("%s %s target %s", p.Title(), c.row.Key, path.Base(t.Path))
 	switch {
 	case matches == 0:
-		return errorf(KindTargets, "Supermicro GB300 BMC target %s has no matching firmware manifest lookup entry", file)
+		return errorf(KindTargets, "%s has no matching firmware manifest lookup entry", what)
 	case matches > 1:
-		return errorf(KindTargets, "Supermicro GB300 BMC target %s matches multiple firmware manifest lookup entries", file)
+		return errorf(KindTargets, "%s matches multiple firmware manifest lookup entries", what)
 	case blank(t.Version):
-		return errorf(KindTargets, "Supermicro GB300 BMC target %s is missing its firmware manifest version", file)
+		return errorf(KindTargets, "%s is missing its firmware manifest version", what)
 	}
 	t.ExpectedVersion = strings.TrimSpace(t.Version)
 	return nil

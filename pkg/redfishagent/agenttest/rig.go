@@ -23,6 +23,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -164,6 +165,10 @@ type AgentOptions struct {
 	InBand    redfishagent.InBand
 	// Images are offered to devices that fetch them themselves.
 	Images *redfishagent.ImageServer
+	// Diagnostics tune the examination of nodes, and Collectors add to it. Bundles go
+	// to the rig's broker.
+	Diagnostics diagnostics.Options
+	Collectors  []redfishagent.CollectorsFor
 	// Handlers are further jobs of the agent.
 	Handlers map[job.Type]agent.Handler
 	// Logger is the rig's where nil.
@@ -197,7 +202,11 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 		r: r, conn: r.connect("agent-" + string(r.Family)), pool: redfish.NewPool(redfish.PoolOptions{}),
 		done: make(chan error, 1), dead: make(chan struct{}),
 	}
+	if o.Diagnostics.Store == nil {
+		o.Diagnostics.Store = a.conn
+	}
 	devices := redfishagent.New(redfishagent.Options{
+		Diagnostics: o.Diagnostics, Collectors: o.Collectors,
 		Pool: a.pool, FirmwareDir: r.FirmwareDir, Timing: o.Timing, Version: "0.0.0", MaxUploads: o.MaxUploads,
 		Profiles: o.Profiles, Artifacts: o.Artifacts, InBand: o.InBand, Images: o.Images, Handlers: o.Handlers,
 	})

@@ -110,7 +110,10 @@ type JobCheckpoint struct {
 	Deadline   *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	At         *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=at,proto3" json:"at,omitempty"`
 	// Set by whoever sealed a job that had not started.
-	Superseded    bool `protobuf:"varint,23,opt,name=superseded,proto3" json:"superseded,omitempty"`
+	Superseded bool `protobuf:"varint,23,opt,name=superseded,proto3" json:"superseded,omitempty"`
+	// What the device is at work on for the job, in words for people, for example
+	// "task /redfish/v1/TaskService/Tasks/7"; empty when nothing is known to be.
+	InFlight      string `protobuf:"bytes,24,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +309,13 @@ func (x *JobCheckpoint) GetSuperseded() bool {
 	return false
 }
 
+func (x *JobCheckpoint) GetInFlight() string {
+	if x != nil {
+		return x.InFlight
+	}
+	return ""
+}
+
 // AgentSession is the lease of one agent process.
 type AgentSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -380,7 +390,7 @@ var File_rackbus_v1_checkpoint_proto protoreflect.FileDescriptor
 const file_rackbus_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
 	"\x1brackbus/v1/checkpoint.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16rackbus/v1/event.proto\x1a\x14rackbus/v1/job.proto\"\xf0\x05\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16rackbus/v1/event.proto\x1a\x14rackbus/v1/job.proto\"\x8d\x06\n" +
 	"\rJobCheckpoint\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\"\n" +
@@ -409,7 +419,8 @@ const file_rackbus_v1_checkpoint_proto_rawDesc = "" +
 	"\x02at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1e\n" +
 	"\n" +
 	"superseded\x18\x17 \x01(\bR\n" +
-	"superseded\"~\n" +
+	"superseded\x12\x1b\n" +
+	"\tin_flight\x18\x18 \x01(\tR\binFlight\"~\n" +
 	"\fAgentSession\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +

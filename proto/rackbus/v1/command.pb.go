@@ -34,6 +34,9 @@ type JobCommand struct {
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// How long the job may run once it is claimed, in seconds.
 	RunLimitSeconds int64 `protobuf:"varint,8,opt,name=run_limit_seconds,json=runLimitSeconds,proto3" json:"run_limit_seconds,omitempty"`
+	// When the job must have ended, however long it has waited; absent when only
+	// the run limit counts.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Types that are valid to be assigned to Operation:
 	//
 	//	*JobCommand_FirmwareUpdate
@@ -50,7 +53,9 @@ type JobCommand struct {
 	//	*JobCommand_NodeDiagnosis
 	Operation isJobCommand_Operation `protobuf_oneof:"operation"`
 	// Secrets of this request, sealed.
-	Secrets       *Sealed `protobuf:"bytes,32,opt,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets *Sealed `protobuf:"bytes,32,opt,name=secrets,proto3" json:"secrets,omitempty"`
+	// W3C traceparent of the call that asked for the job; empty when it is not traced.
+	Traceparent   string `protobuf:"bytes,33,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +144,13 @@ func (x *JobCommand) GetRunLimitSeconds() int64 {
 		return x.RunLimitSeconds
 	}
 	return 0
+}
+
+func (x *JobCommand) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
 }
 
 func (x *JobCommand) GetOperation() isJobCommand_Operation {
@@ -261,6 +273,13 @@ func (x *JobCommand) GetSecrets() *Sealed {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *JobCommand) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type isJobCommand_Operation interface {
@@ -900,7 +919,8 @@ var File_rackbus_v1_command_proto protoreflect.FileDescriptor
 const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"\x18rackbus/v1/command.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\xd2\t\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\x1a\x17rackbus/v1/switch.proto\x1a\x17rackbus/v1/target.proto\"\xac\n" +
+	"\n" +
 	"\n" +
 	"JobCommand\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12\x15\n" +
@@ -911,7 +931,8 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x06target\x18\x06 \x01(\v2\x16.rackbus.v1.NodeTargetR\x06target\x129\n" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12*\n" +
-	"\x11run_limit_seconds\x18\b \x01(\x03R\x0frunLimitSeconds\x12E\n" +
+	"\x11run_limit_seconds\x18\b \x01(\x03R\x0frunLimitSeconds\x126\n" +
+	"\bdeadline\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12E\n" +
 	"\x0ffirmware_update\x18\x10 \x01(\v2\x1a.rackbus.v1.FirmwareUpdateH\x00R\x0efirmwareUpdate\x129\n" +
 	"\vcold_reboot\x18\x11 \x01(\v2\x16.rackbus.v1.ColdRebootH\x00R\n" +
 	"coldReboot\x12K\n" +
@@ -925,7 +946,8 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x13switch_mtls_disable\x18\x19 \x01(\v2\x1d.rackbus.v1.SwitchMtlsDisableH\x00R\x11switchMtlsDisable\x12X\n" +
 	"\x16switch_password_update\x18\x1a \x01(\v2 .rackbus.v1.SwitchPasswordUpdateH\x00R\x14switchPasswordUpdate\x12B\n" +
 	"\x0enode_diagnosis\x18\x1b \x01(\v2\x19.rackbus.v1.NodeDiagnosisH\x00R\rnodeDiagnosis\x12,\n" +
-	"\asecrets\x18  \x01(\v2\x12.rackbus.v1.SealedR\asecretsB\v\n" +
+	"\asecrets\x18  \x01(\v2\x12.rackbus.v1.SealedR\asecrets\x12 \n" +
+	"\vtraceparent\x18! \x01(\tR\vtraceparentB\v\n" +
 	"\toperation\"\x94\x01\n" +
 	"\x0eFirmwareUpdate\x12:\n" +
 	"\atargets\x18\x01 \x03(\v2 .rackbus.v1.FirmwareUpdateTargetR\atargets\x12\x1a\n" +
@@ -1014,30 +1036,31 @@ var file_rackbus_v1_command_proto_goTypes = []any{
 var file_rackbus_v1_command_proto_depIdxs = []int32{
 	10, // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
 	11, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
-	1,  // 2: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
-	5,  // 3: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
-	3,  // 4: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
-	7,  // 5: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
-	12, // 6: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
-	13, // 7: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
-	14, // 8: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
-	15, // 9: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
-	16, // 10: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
-	17, // 11: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
-	18, // 12: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
-	8,  // 13: rackbus.v1.JobCommand.node_diagnosis:type_name -> rackbus.v1.NodeDiagnosis
-	19, // 14: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
-	2,  // 15: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
-	20, // 16: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
-	9,  // 17: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
-	10, // 18: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
-	6,  // 19: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
-	21, // 20: rackbus.v1.NodeDiagnosis.history:type_name -> rackbus.v1.JobHistoryEntry
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	11, // 2: rackbus.v1.JobCommand.deadline:type_name -> google.protobuf.Timestamp
+	1,  // 3: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
+	5,  // 4: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
+	3,  // 5: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
+	7,  // 6: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
+	12, // 7: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
+	13, // 8: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
+	14, // 9: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
+	15, // 10: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
+	16, // 11: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
+	17, // 12: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
+	18, // 13: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
+	8,  // 14: rackbus.v1.JobCommand.node_diagnosis:type_name -> rackbus.v1.NodeDiagnosis
+	19, // 15: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
+	2,  // 16: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
+	20, // 17: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
+	9,  // 18: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
+	10, // 19: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	6,  // 20: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
+	21, // 21: rackbus.v1.NodeDiagnosis.history:type_name -> rackbus.v1.JobHistoryEntry
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }

@@ -41,6 +41,8 @@ const (
 	JobEventKind_JOB_EVENT_KIND_CANCEL_REQUESTED JobEventKind = 6
 	// The job reached the terminal state in `state`.
 	JobEventKind_JOB_EVENT_KIND_FINISHED JobEventKind = 7
+	// Something for the history that changes nothing of the job, in `description`.
+	JobEventKind_JOB_EVENT_KIND_NOTE JobEventKind = 8
 )
 
 // Enum value maps for JobEventKind.
@@ -54,6 +56,7 @@ var (
 		5: "JOB_EVENT_KIND_PROGRESS",
 		6: "JOB_EVENT_KIND_CANCEL_REQUESTED",
 		7: "JOB_EVENT_KIND_FINISHED",
+		8: "JOB_EVENT_KIND_NOTE",
 	}
 	JobEventKind_value = map[string]int32{
 		"JOB_EVENT_KIND_UNSPECIFIED":      0,
@@ -64,6 +67,7 @@ var (
 		"JOB_EVENT_KIND_PROGRESS":         5,
 		"JOB_EVENT_KIND_CANCEL_REQUESTED": 6,
 		"JOB_EVENT_KIND_FINISHED":         7,
+		"JOB_EVENT_KIND_NOTE":             8,
 	}
 )
 
@@ -585,7 +589,7 @@ const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\aattempt\x18\r \x01(\rR\aattempt\"V\n" +
 	"\tJobOutbox\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12;\n" +
-	"\vtransitions\x18\x02 \x03(\v2\x19.rackbus.v1.JobTransitionR\vtransitions*\xfd\x01\n" +
+	"\vtransitions\x18\x02 \x03(\v2\x19.rackbus.v1.JobTransitionR\vtransitions*\x96\x02\n" +
 	"\fJobEventKind\x12\x1e\n" +
 	"\x1aJOB_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15JOB_EVENT_KIND_QUEUED\x10\x01\x12\x1b\n" +
@@ -594,7 +598,8 @@ const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\x16JOB_EVENT_KIND_STARTED\x10\x04\x12\x1b\n" +
 	"\x17JOB_EVENT_KIND_PROGRESS\x10\x05\x12#\n" +
 	"\x1fJOB_EVENT_KIND_CANCEL_REQUESTED\x10\x06\x12\x1b\n" +
-	"\x17JOB_EVENT_KIND_FINISHED\x10\aB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x17JOB_EVENT_KIND_FINISHED\x10\a\x12\x17\n" +
+	"\x13JOB_EVENT_KIND_NOTE\x10\bB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_event_proto_rawDescOnce sync.Once

@@ -478,7 +478,7 @@ const (
 	RolloutState_ROLLOUT_STATE_HELD RolloutState = 3
 	// Too many failures, or aborted; no further child starts.
 	RolloutState_ROLLOUT_STATE_STOPPED RolloutState = 4
-	// Every child has been started.
+	// No child is left to be started.
 	RolloutState_ROLLOUT_STATE_RELEASED RolloutState = 5
 )
 
@@ -527,6 +527,66 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
 	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+// RolloutStop is why a rollout has stopped.
+type RolloutStop int32
+
+const (
+	RolloutStop_ROLLOUT_STOP_UNSPECIFIED RolloutStop = 0
+	// More failures than the plan allows.
+	RolloutStop_ROLLOUT_STOP_FAILURES RolloutStop = 1
+	// AbortRollout.
+	RolloutStop_ROLLOUT_STOP_ABORTED RolloutStop = 2
+	// Not all children were started by the deadline of the rollout.
+	RolloutStop_ROLLOUT_STOP_DEADLINE RolloutStop = 3
+	// The whole batch was asked to stop.
+	RolloutStop_ROLLOUT_STOP_CANCELLED RolloutStop = 4
+)
+
+// Enum value maps for RolloutStop.
+var (
+	RolloutStop_name = map[int32]string{
+		0: "ROLLOUT_STOP_UNSPECIFIED",
+		1: "ROLLOUT_STOP_FAILURES",
+		2: "ROLLOUT_STOP_ABORTED",
+		3: "ROLLOUT_STOP_DEADLINE",
+		4: "ROLLOUT_STOP_CANCELLED",
+	}
+	RolloutStop_value = map[string]int32{
+		"ROLLOUT_STOP_UNSPECIFIED": 0,
+		"ROLLOUT_STOP_FAILURES":    1,
+		"ROLLOUT_STOP_ABORTED":     2,
+		"ROLLOUT_STOP_DEADLINE":    3,
+		"ROLLOUT_STOP_CANCELLED":   4,
+	}
+)
+
+func (x RolloutStop) Enum() *RolloutStop {
+	p := new(RolloutStop)
+	*p = x
+	return p
+}
+
+func (x RolloutStop) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RolloutStop) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_job_proto_enumTypes[8].Descriptor()
+}
+
+func (RolloutStop) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_job_proto_enumTypes[8]
+}
+
+func (x RolloutStop) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RolloutStop.Descriptor instead.
+func (RolloutStop) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // JobFailure says why a job did not complete.
@@ -688,13 +748,18 @@ func (x *DeviceAnswer) GetHttpStatus() int32 {
 
 // JobStage is one line of a job's timeline.
 type JobStage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	Status        StageStatus            `protobuf:"varint,3,opt,name=status,proto3,enum=rackbus.v1.StageStatus" json:"status,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	Status      StageStatus            `protobuf:"varint,3,opt,name=status,proto3,enum=rackbus.v1.StageStatus" json:"status,omitempty"`
+	Message     string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	StartedAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// A stage that runs cannot be left before its end: the device is being changed.
+	Uninterruptible bool `protobuf:"varint,7,opt,name=uninterruptible,proto3" json:"uninterruptible,omitempty"`
+	// With uninterruptible: how long it may take until the job can stop, counted
+	// from the start of the stage; absent when that is not known.
+	StopLimit     *durationpb.Duration `protobuf:"bytes,8,opt,name=stop_limit,json=stopLimit,proto3" json:"stop_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,14 +836,30 @@ func (x *JobStage) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *JobStage) GetUninterruptible() bool {
+	if x != nil {
+		return x.Uninterruptible
+	}
+	return false
+}
+
+func (x *JobStage) GetStopLimit() *durationpb.Duration {
+	if x != nil {
+		return x.StopLimit
+	}
+	return nil
+}
+
 // JobCancel is a request to stop that the record has taken in.
 type JobCancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mode  CancelMode             `protobuf:"varint,1,opt,name=mode,proto3,enum=rackbus.v1.CancelMode" json:"mode,omitempty"`
 	// "operator", "deadline" or "shutdown".
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	RequestedBy   string                 `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
-	RequestedAt   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	Reason      string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestedBy string                 `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	RequestedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	// What the caller gave as the reason, in its own words.
+	Note          string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +920,13 @@ func (x *JobCancel) GetRequestedAt() *timestamppb.Timestamp {
 		return x.RequestedAt
 	}
 	return nil
+}
+
+func (x *JobCancel) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 // JobCleanup is what is removed once a top-level job, with all its children, has
@@ -1600,9 +1688,10 @@ type RolloutPlan struct {
 	WaveSize    uint32        `protobuf:"varint,1,opt,name=wave_size,json=waveSize,proto3" json:"wave_size,omitempty"`
 	WavePercent uint32        `protobuf:"varint,2,opt,name=wave_percent,json=wavePercent,proto3" json:"wave_percent,omitempty"`
 	Spread      RolloutSpread `protobuf:"varint,3,opt,name=spread,proto3,enum=rackbus.v1.RolloutSpread" json:"spread,omitempty"`
-	// The rollout stops once more than so many children have ended without
-	// completing, or more than that share of the children that have ended. Neither
-	// set: any such child stops it.
+	// The rollout stops once more than so many children have failed, timed out or
+	// were terminated, or once more than that share of the children started so far
+	// have, even if all others of the wave complete. Children that were cancelled or
+	// superseded count neither way. Neither set: any failed child stops it.
 	MaxFailures       *uint32 `protobuf:"varint,4,opt,name=max_failures,json=maxFailures,proto3,oneof" json:"max_failures,omitempty"`
 	MaxFailurePercent *uint32 `protobuf:"varint,5,opt,name=max_failure_percent,json=maxFailurePercent,proto3,oneof" json:"max_failure_percent,omitempty"`
 	// Pause between the end of a wave and the next.
@@ -1706,7 +1795,16 @@ type Rollout struct {
 	Reason      string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	RequestedBy string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	// When the next wave follows, while pausing.
-	NextWaveAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=next_wave_at,json=nextWaveAt,proto3" json:"next_wave_at,omitempty"`
+	NextWaveAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=next_wave_at,json=nextWaveAt,proto3" json:"next_wave_at,omitempty"`
+	// Why no further child is started, once stopped.
+	Stop RolloutStop `protobuf:"varint,8,opt,name=stop,proto3,enum=rackbus.v1.RolloutStop" json:"stop,omitempty"`
+	// Waves in all, as foreseen when the last one began; 0 before the first.
+	Waves uint32 `protobuf:"varint,9,opt,name=waves,proto3" json:"waves,omitempty"`
+	// The children of the last wave, as in released. In records only.
+	Members []byte `protobuf:"bytes,10,opt,name=members,proto3" json:"members,omitempty"`
+	// With a spread: the number of its rack or domain for each child, by child index.
+	// In records only.
+	Places        []uint32 `protobuf:"varint,11,rep,packed,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1786,6 +1884,34 @@ func (x *Rollout) GetRequestedBy() string {
 func (x *Rollout) GetNextWaveAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.NextWaveAt
+	}
+	return nil
+}
+
+func (x *Rollout) GetStop() RolloutStop {
+	if x != nil {
+		return x.Stop
+	}
+	return RolloutStop_ROLLOUT_STOP_UNSPECIFIED
+}
+
+func (x *Rollout) GetWaves() uint32 {
+	if x != nil {
+		return x.Waves
+	}
+	return 0
+}
+
+func (x *Rollout) GetMembers() []byte {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Rollout) GetPlaces() []uint32 {
+	if x != nil {
+		return x.Places
 	}
 	return nil
 }
@@ -2386,7 +2512,7 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"resolution\x18\x04 \x01(\tR\n" +
 	"resolution\x12\x1f\n" +
 	"\vhttp_status\x18\x05 \x01(\x05R\n" +
-	"httpStatus\"\x83\x02\n" +
+	"httpStatus\"\xe7\x02\n" +
 	"\bJobStage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12/\n" +
@@ -2395,12 +2521,16 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAt\"\xb1\x01\n" +
+	"finishedAt\x12(\n" +
+	"\x0funinterruptible\x18\a \x01(\bR\x0funinterruptible\x128\n" +
+	"\n" +
+	"stop_limit\x18\b \x01(\v2\x19.google.protobuf.DurationR\tstopLimit\"\xc5\x01\n" +
 	"\tJobCancel\x12*\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x16.rackbus.v1.CancelModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
 	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy\x12=\n" +
-	"\frequested_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestedAt\".\n" +
+	"\frequested_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestedAt\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\".\n" +
 	"\n" +
 	"JobCleanup\x12 \n" +
 	"\vdirectories\x18\x01 \x03(\tR\vdirectories\"\x9b\x02\n" +
@@ -2497,7 +2627,7 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x05pause\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x18\n" +
 	"\aconfirm\x18\a \x01(\bR\aconfirmB\x0f\n" +
 	"\r_max_failuresB\x16\n" +
-	"\x14_max_failure_percent\"\x8f\x02\n" +
+	"\x14_max_failure_percent\"\x84\x03\n" +
 	"\aRollout\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.rackbus.v1.RolloutPlanR\x04plan\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.rackbus.v1.RolloutStateR\x05state\x12\x12\n" +
@@ -2506,7 +2636,12 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12<\n" +
 	"\fnext_wave_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"nextWaveAt\"\xb3\x02\n" +
+	"nextWaveAt\x12+\n" +
+	"\x04stop\x18\b \x01(\x0e2\x17.rackbus.v1.RolloutStopR\x04stop\x12\x14\n" +
+	"\x05waves\x18\t \x01(\rR\x05waves\x12\x18\n" +
+	"\amembers\x18\n" +
+	" \x01(\fR\amembers\x12\x16\n" +
+	"\x06places\x18\v \x03(\rR\x06places\"\xb3\x02\n" +
 	"\x0fJobHistoryEntry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
@@ -2610,7 +2745,13 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\x15ROLLOUT_STATE_PAUSING\x10\x02\x12\x16\n" +
 	"\x12ROLLOUT_STATE_HELD\x10\x03\x12\x19\n" +
 	"\x15ROLLOUT_STATE_STOPPED\x10\x04\x12\x1a\n" +
-	"\x16ROLLOUT_STATE_RELEASED\x10\x05B7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x16ROLLOUT_STATE_RELEASED\x10\x05*\x97\x01\n" +
+	"\vRolloutStop\x12\x1c\n" +
+	"\x18ROLLOUT_STOP_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ROLLOUT_STOP_FAILURES\x10\x01\x12\x18\n" +
+	"\x14ROLLOUT_STOP_ABORTED\x10\x02\x12\x19\n" +
+	"\x15ROLLOUT_STOP_DEADLINE\x10\x03\x12\x1a\n" +
+	"\x16ROLLOUT_STOP_CANCELLED\x10\x04B7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_job_proto_rawDescOnce sync.Once
@@ -2624,7 +2765,7 @@ func file_rackbus_v1_job_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_job_proto_rawDescData
 }
 
-var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_rackbus_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rackbus.v1.JobState
@@ -2635,73 +2776,76 @@ var file_rackbus_v1_job_proto_goTypes = []any{
 	(CollectorStatus)(0),          // 5: rackbus.v1.CollectorStatus
 	(RolloutSpread)(0),            // 6: rackbus.v1.RolloutSpread
 	(RolloutState)(0),             // 7: rackbus.v1.RolloutState
-	(*JobFailure)(nil),            // 8: rackbus.v1.JobFailure
-	(*DeviceAnswer)(nil),          // 9: rackbus.v1.DeviceAnswer
-	(*JobStage)(nil),              // 10: rackbus.v1.JobStage
-	(*JobCancel)(nil),             // 11: rackbus.v1.JobCancel
-	(*JobCleanup)(nil),            // 12: rackbus.v1.JobCleanup
-	(*JobCounts)(nil),             // 13: rackbus.v1.JobCounts
-	(*JobRecord)(nil),             // 14: rackbus.v1.JobRecord
-	(*NodeDiagnostics)(nil),       // 15: rackbus.v1.NodeDiagnostics
-	(*CollectorOutcome)(nil),      // 16: rackbus.v1.CollectorOutcome
-	(*EvidenceBundle)(nil),        // 17: rackbus.v1.EvidenceBundle
-	(*RolloutPlan)(nil),           // 18: rackbus.v1.RolloutPlan
-	(*Rollout)(nil),               // 19: rackbus.v1.Rollout
-	(*JobHistoryEntry)(nil),       // 20: rackbus.v1.JobHistoryEntry
-	(*AdmissionRecord)(nil),       // 21: rackbus.v1.AdmissionRecord
-	(*RefusedNode)(nil),           // 22: rackbus.v1.RefusedNode
-	(*NodeLock)(nil),              // 23: rackbus.v1.NodeLock
-	(*JobCapacity)(nil),           // 24: rackbus.v1.JobCapacity
-	(*FoldCursor)(nil),            // 25: rackbus.v1.FoldCursor
-	(*JobIdempotency)(nil),        // 26: rackbus.v1.JobIdempotency
-	(*RackPower)(nil),             // 27: rackbus.v1.RackPower
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(RolloutStop)(0),              // 8: rackbus.v1.RolloutStop
+	(*JobFailure)(nil),            // 9: rackbus.v1.JobFailure
+	(*DeviceAnswer)(nil),          // 10: rackbus.v1.DeviceAnswer
+	(*JobStage)(nil),              // 11: rackbus.v1.JobStage
+	(*JobCancel)(nil),             // 12: rackbus.v1.JobCancel
+	(*JobCleanup)(nil),            // 13: rackbus.v1.JobCleanup
+	(*JobCounts)(nil),             // 14: rackbus.v1.JobCounts
+	(*JobRecord)(nil),             // 15: rackbus.v1.JobRecord
+	(*NodeDiagnostics)(nil),       // 16: rackbus.v1.NodeDiagnostics
+	(*CollectorOutcome)(nil),      // 17: rackbus.v1.CollectorOutcome
+	(*EvidenceBundle)(nil),        // 18: rackbus.v1.EvidenceBundle
+	(*RolloutPlan)(nil),           // 19: rackbus.v1.RolloutPlan
+	(*Rollout)(nil),               // 20: rackbus.v1.Rollout
+	(*JobHistoryEntry)(nil),       // 21: rackbus.v1.JobHistoryEntry
+	(*AdmissionRecord)(nil),       // 22: rackbus.v1.AdmissionRecord
+	(*RefusedNode)(nil),           // 23: rackbus.v1.RefusedNode
+	(*NodeLock)(nil),              // 24: rackbus.v1.NodeLock
+	(*JobCapacity)(nil),           // 25: rackbus.v1.JobCapacity
+	(*FoldCursor)(nil),            // 26: rackbus.v1.FoldCursor
+	(*JobIdempotency)(nil),        // 27: rackbus.v1.JobIdempotency
+	(*RackPower)(nil),             // 28: rackbus.v1.RackPower
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
 }
 var file_rackbus_v1_job_proto_depIdxs = []int32{
 	2,  // 0: rackbus.v1.JobFailure.code:type_name -> rackbus.v1.JobErrorCode
-	9,  // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
+	10, // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
 	4,  // 2: rackbus.v1.JobStage.status:type_name -> rackbus.v1.StageStatus
-	28, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
-	28, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
-	3,  // 5: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
-	28, // 6: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
-	1,  // 7: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
-	0,  // 8: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
-	8,  // 9: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
-	10, // 10: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
-	28, // 11: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
-	28, // 12: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
-	28, // 13: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
-	28, // 14: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
-	28, // 15: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
-	11, // 16: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
-	13, // 17: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
-	12, // 18: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
-	15, // 19: rackbus.v1.JobRecord.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
-	19, // 20: rackbus.v1.JobRecord.rollout:type_name -> rackbus.v1.Rollout
-	16, // 21: rackbus.v1.NodeDiagnostics.collectors:type_name -> rackbus.v1.CollectorOutcome
-	17, // 22: rackbus.v1.NodeDiagnostics.evidence:type_name -> rackbus.v1.EvidenceBundle
-	5,  // 23: rackbus.v1.CollectorOutcome.status:type_name -> rackbus.v1.CollectorStatus
-	29, // 24: rackbus.v1.CollectorOutcome.duration:type_name -> google.protobuf.Duration
-	28, // 25: rackbus.v1.EvidenceBundle.written_at:type_name -> google.protobuf.Timestamp
-	6,  // 26: rackbus.v1.RolloutPlan.spread:type_name -> rackbus.v1.RolloutSpread
-	29, // 27: rackbus.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	18, // 28: rackbus.v1.Rollout.plan:type_name -> rackbus.v1.RolloutPlan
-	7,  // 29: rackbus.v1.Rollout.state:type_name -> rackbus.v1.RolloutState
-	28, // 30: rackbus.v1.Rollout.next_wave_at:type_name -> google.protobuf.Timestamp
-	28, // 31: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
-	0,  // 32: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
-	8,  // 33: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
-	22, // 34: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
-	28, // 35: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
-	28, // 36: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
-	28, // 37: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	29, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
+	29, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
+	30, // 5: rackbus.v1.JobStage.stop_limit:type_name -> google.protobuf.Duration
+	3,  // 6: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
+	29, // 7: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
+	1,  // 8: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
+	0,  // 9: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
+	9,  // 10: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
+	11, // 11: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
+	29, // 12: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
+	29, // 13: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
+	29, // 14: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 15: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
+	29, // 16: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
+	12, // 17: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
+	14, // 18: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
+	13, // 19: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
+	16, // 20: rackbus.v1.JobRecord.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	20, // 21: rackbus.v1.JobRecord.rollout:type_name -> rackbus.v1.Rollout
+	17, // 22: rackbus.v1.NodeDiagnostics.collectors:type_name -> rackbus.v1.CollectorOutcome
+	18, // 23: rackbus.v1.NodeDiagnostics.evidence:type_name -> rackbus.v1.EvidenceBundle
+	5,  // 24: rackbus.v1.CollectorOutcome.status:type_name -> rackbus.v1.CollectorStatus
+	30, // 25: rackbus.v1.CollectorOutcome.duration:type_name -> google.protobuf.Duration
+	29, // 26: rackbus.v1.EvidenceBundle.written_at:type_name -> google.protobuf.Timestamp
+	6,  // 27: rackbus.v1.RolloutPlan.spread:type_name -> rackbus.v1.RolloutSpread
+	30, // 28: rackbus.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	19, // 29: rackbus.v1.Rollout.plan:type_name -> rackbus.v1.RolloutPlan
+	7,  // 30: rackbus.v1.Rollout.state:type_name -> rackbus.v1.RolloutState
+	29, // 31: rackbus.v1.Rollout.next_wave_at:type_name -> google.protobuf.Timestamp
+	8,  // 32: rackbus.v1.Rollout.stop:type_name -> rackbus.v1.RolloutStop
+	29, // 33: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 34: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
+	9,  // 35: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
+	23, // 36: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
+	29, // 37: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
+	29, // 38: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
+	29, // 39: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_job_proto_init() }
@@ -2715,7 +2859,7 @@ func file_rackbus_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_job_proto_rawDesc), len(file_rackbus_v1_job_proto_rawDesc)),
-			NumEnums:      8,
+			NumEnums:      9,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,

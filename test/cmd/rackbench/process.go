@@ -127,7 +127,7 @@ func startServer(ctx context.Context, bin, dir, firmware string, tracked int) (*
 		return nil, err
 	}
 	p, err := newProcess(ctx, bin, dir, "rackbus", "serve",
-		"--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr,
+		"--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr, "--console", "127.0.0.1:0",
 		"--set", "workflows.firmware_dir="+firmware, "--set", fmt.Sprintf("workflows.max_tracked_jobs=%d", tracked))
 	if err != nil {
 		return nil, err

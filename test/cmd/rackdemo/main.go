@@ -59,6 +59,7 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 	}
 	defer server.stop()
 	out.step("rackbus serve is ready: gRPC with mutual TLS on %s, data in %s", server.grpc, filepath.Join(dir, "data"))
+	out.step("web console on %s, for a browser with the certificate in %s (docs/console.md tells how)", server.console, server.keys)
 
 	d := &demo{out: out, dir: dir, nodes: rack.nodes}
 	if err := d.connect(server); err != nil {

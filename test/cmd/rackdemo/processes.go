@@ -163,6 +163,7 @@ type server struct {
 	*process
 	grpc    string
 	metrics string
+	console string
 	keys    string
 }
 
@@ -177,12 +178,16 @@ func startServer(ctx context.Context, bin, dir string, ports switchPorts) (*serv
 	if err != nil {
 		return nil, err
 	}
+	consoleAddr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
 	firmware := filepath.Join(dir, "firmware")
 	if err := writeFirmware(firmware); err != nil {
 		return nil, err
 	}
 	p, log, err := command(ctx, bin, dir, "rackbus", append([]string{
-		"serve", "--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr,
+		"serve", "--data", filepath.Join(dir, "data"), "--grpc", grpcAddr, "--metrics", metricsAddr, "--console", consoleAddr,
 		"--set", "workflows.firmware_dir=" + firmware, "--set", "timing.scale=0.02",
 		"--set", "timing.redfish.task_poll_interval=25s",
 		"--set", "ssh.known_hosts=" + filepath.Join(dir, "known_hosts"),
@@ -195,7 +200,7 @@ func startServer(ctx context.Context, bin, dir string, ports switchPorts) (*serv
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start rackbus (run make build first): %w", err)
 	}
-	s := &server{process: p, grpc: grpcAddr, metrics: metricsAddr, keys: filepath.Join(dir, "keys", "tls")}
+	s := &server{process: p, grpc: grpcAddr, metrics: metricsAddr, console: "https://" + consoleAddr, keys: filepath.Join(dir, "keys", "tls")}
 	if err := s.awaitReady(ctx); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("rackbus serve: %w (log %s)", err, p.log)

@@ -248,6 +248,8 @@ func (d *demo) hints(s *server, keep bool) {
 		"    -import-path proto -proto rack_manager.proto -d '{\"job_id\":\"%[2]s\",\"include_child_job_states\":true}' \\\n"+
 		"    %[3]s rack_manager.RackManager/GetJobStatus", s.keys, d.parent, s.grpc)
 	d.out.plain("  curl http://%s/metrics", s.metrics)
+	d.out.plain("  openssl pkcs12 -export -passout pass:demo -in %[1]s/client.crt -inkey %[1]s/client.key -out client.p12\n"+
+		"    makes what a browser imports for the console on %[2]s", s.keys, s.console)
 	d.out.plain("docs/running.md shows how to run the processes separately, docs/how-a-job-travels.md what happened here.")
 	if keep {
 		d.out.plain("\nRunning until Ctrl-C. Logs and data: %s", d.dir)

@@ -23,7 +23,7 @@ const (
 	checkSkipped = "not verified"
 )
 
-func status(valid bool) string {
+func checkWord(valid bool) string {
 	if valid {
 		return checkValid
 	}

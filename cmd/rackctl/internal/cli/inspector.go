@@ -57,7 +57,7 @@ func (in *inspector) onePackage(part firmware.Part) (packageView, error) {
 	v := packageView{
 		Path: part.Path, Offset: part.Offset, Size: part.Size,
 		Revision: p.Revision, Version: p.Version, HeaderSize: p.HeaderEnd,
-		HeaderChecksum: status(p.HeaderChecksum.Valid()), PayloadChecksum: checkNone,
+		HeaderChecksum: checkWord(p.HeaderChecksum.Valid()), PayloadChecksum: checkNone,
 	}
 	if !p.Released.IsZero() {
 		v.Released = p.Released.Format(time.RFC3339)

@@ -62,6 +62,19 @@ func (l *loginFlags) read(env *Env, cmd *cobra.Command) (node.Credentials, error
 	return node.Credentials{User: l.user, Password: secret.FromBytes(password)}, nil
 }
 
+// optional is the password of the file or the variable, "" when there is neither.
+func (l *loginFlags) optional(env *Env, cmd *cobra.Command) (string, error) {
+	if cmd.Flags().Changed(l.prefix + "password") {
+		_, err := l.read(env, cmd)
+		return "", err
+	}
+	if l.file == "" && env.Getenv(l.env) == "" {
+		return "", nil
+	}
+	p, err := l.password(env)
+	return string(p), err
+}
+
 func (l *loginFlags) password(env *Env) ([]byte, error) {
 	switch {
 	case l.file == "-":

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -18,7 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	time.Local = time.UTC // golden files have one time zone
+	goleak.VerifyTestMain(m)
+}
 
 // call is one command line and what it has said.
 type call struct {
@@ -60,6 +64,7 @@ func TestUsage(t *testing.T) {
 		{"firmware nonsense", "unknown command"},
 		{"firmware inspect", "accepts 1 arg"},
 		{"firmware inspect --nonsense x", "unknown flag"},
+		{"job list -o xml", "unknown form of output"},
 		{"firmware inspect -o xml testdata/tray.fwpkg", "unknown form of output"},
 		{"firmware update", "requires at least 1 arg"},
 	} {

@@ -32,9 +32,6 @@ type plan struct {
 
 // plan checks the command line and the files.
 func (f *updateFlags) plan(ctx context.Context, args []string) (*plan, error) {
-	if !f.direct {
-		return nil, usagef("only direct updates are made from here: give --direct, or submit the update to the API")
-	}
 	if f.bmc == "" || f.nodeType == "" {
 		return nil, usagef("a direct update needs --bmc and --type")
 	}

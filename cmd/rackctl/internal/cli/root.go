@@ -12,34 +12,10 @@ import (
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
-// Exit codes of every command.
-const (
-	// ExitOK: done, and all is well.
-	ExitOK = 0
-	// ExitFailed: it did not come about, or the file is damaged.
-	ExitFailed = 1
-	// ExitUsage: the command line makes no sense; nothing was begun.
-	ExitUsage = 2
-	// ExitUnknown: how it ended, or what a file is, cannot be known.
-	ExitUnknown = 3
-)
-
-const exitHelp = `Exit codes: 0 done, 1 failed (the reason is on standard error), 2 usage,
-3 the outcome is unknown.`
-
-// exitError is an error with the exit code that goes with it.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
-
-func failed(err error) error { return &exitError{ExitFailed, err} }
-
-func usagef(format string, args ...any) error {
-	return &exitError{ExitUsage, fmt.Errorf(format, args...)}
+// program is one run of rackctl.
+type program struct {
+	env  *Env
+	conn connFlags
 }
 
 // Main runs one command line and returns the exit code.
@@ -66,14 +42,25 @@ func Main(env Env, args []string) int {
 }
 
 func newRoot(env *Env) *cobra.Command {
-	root := group("rackctl", "Look after NVLink racks from the command line", newFirmware(env))
-	root.Long = "rackctl looks after NVLink racks from the command line.\n\n" + exitHelp
+	p := &program{env: env}
+	root := group("rackctl", "Look after NVLink racks from the command line",
+		newRacks(p), newNodes(p), newPower(p), newFirmware(p), newSwitch(p), newReboot(p), newValidate(p),
+		newJob(p), newDiag(p), newAudit(p), newWhoAmI(p), newContext(p), newBootstrap(env), newVersion(p))
+	root.Long = `rackctl looks after NVLink racks from the command line.
+
+Data goes to standard output, as a table or with -o json, yaml or wide; progress
+and reasons go to standard error. Which server is asked is told by a context
+(rackctl context --help), by the variables RACKCTL_ADDRESS, RACKCTL_CA,
+RACKCTL_CERT, RACKCTL_KEY, or by flags, the later ones winning.
+
+` + exitHelp
 	root.Version = telemetry.Version()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	p.conn.add(root)
 	return root
 }
 
@@ -91,9 +78,4 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	}
 	cmd.AddCommand(commands...)
 	return cmd
-}
-
-func newFirmware(env *Env) *cobra.Command {
-	return group("firmware", "Inspect firmware packages and update devices",
-		newInspect(env), newExtract(env), newUpdate(env))
 }

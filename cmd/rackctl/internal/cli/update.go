@@ -39,18 +39,24 @@ type updateFlags struct {
 	state     string
 	verbose   bool
 	out       *output
+	// node and rack choose what the server updates.
+	node, rack string
+	jobs       *jobFlags
 }
 
-func newUpdate(env *Env) *cobra.Command {
+func newUpdate(p *program) *cobra.Command {
 	var f updateFlags
 	cmd := &cobra.Command{
-		Use:   "update --direct FILE... --bmc HOST[:PORT] --type NODE_TYPE",
-		Short: "Update the firmware of one device, standing at the rack",
-		Long: `Update the firmware of one device from here, without Rackbus in between, by the
-same workflow that its agents run: checks, upload, the device's own task,
-activation, comparison of versions. Several files are sent in the order given and
-activated once. Nobody else is kept off the device meanwhile: make sure that no
-job of Rackbus works on it.
+		Use:   "update FILE...",
+		Short: "Update registered nodes from files of the server, or one device from here",
+		Long: `Update registered nodes from files on the server's host (FILE is a path below its
+firmware directory): one with --node, or all of a type with --rack and --type.
+Several files are sent in the order given and activated once.
+
+` + waitHelp + `With --direct, update the firmware of one device from here, without Rackbus in
+between, by the same workflow that its agents run: checks, upload, the device's
+own task, activation, comparison of versions. Nobody else is kept off the device
+meanwhile: make sure that no job of Rackbus works on it.
 
 The password comes from --password-file, the environment variable
 ` + envPassword + ` or a prompt, never from the command line. That of the
@@ -62,10 +68,13 @@ device can be left; a second one cuts it, and what the device does then is
 unknown. With --state an update that was cut, or whose terminal was lost, is taken
 up again by the same command: it looks at the device first and sends nothing twice.
 
-Exit codes: 0 the update is complete, or there was nothing to do; 1 it failed or
-was stopped, the reason is on standard error; 2 usage, nothing was begun; 3 the
-outcome is unknown: look at the device.`,
-		Example: `  rackctl firmware update --direct nvfw_GB200-P4975_0004.fwpkg \
+Exit codes of --direct: 0 the update is complete, or there was nothing to do; 1 it
+failed or was stopped, the reason is on standard error; 2 usage, nothing was
+begun; 3 the outcome is unknown: look at the device. Without --direct:
+` + exitHelp,
+		Example: `  rackctl firmware update nvfw_GB200-P4975_0004.fwpkg --node lab/tray-01
+  rackctl firmware update bmc.fwpkg --rack lab --type compute_gb200_nvidia --name "November BMCs"
+  rackctl firmware update --direct nvfw_GB200-P4975_0004.fwpkg \
       --bmc 10.0.0.7 --type compute_gb200_nvidia --user admin --state tray7.json
   rackctl firmware update --direct cx7.signed.reduced.bin --component CX7 \
       --bmc 10.0.0.7 --type compute_gb200_nvidia --host 10.0.1.7 --host-user admin
@@ -74,9 +83,9 @@ outcome is unknown: look at the device.`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: files,
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.direct, "direct", false, "drive the device from here (required)")
-	flags.StringVar(&f.bmc, "bmc", "", "`HOST[:PORT]` of the device's management controller (required)")
-	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the device, a compute tray or power shelf, for example compute_gb200_nvidia (required)")
+	flags.BoolVar(&f.direct, "direct", false, "drive the device from here")
+	flags.StringVar(&f.bmc, "bmc", "", "--direct: `HOST[:PORT]` of the device's management controller")
+	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the device or the nodes, for example compute_gb200_nvidia")
 	flags.StringArrayVar(&f.components, "component", nil, "`COMPONENT` or Redfish URI that a file is for, once for each file; without, the packages decide")
 	flags.BoolVar(&f.force, "force", false, "send images that are installed already, or older")
 	flags.BoolVar(&f.noActivate, "no-activate", false, "leave the new firmware inactive until the next power cycle")
@@ -87,9 +96,25 @@ outcome is unknown: look at the device.`,
 	flags.StringVar(&f.host, "host", "", "`HOST[:PORT]` of the tray's operating system, from which network devices (CX7, CX8, BF3_NIC) are flashed over SSH; its key is kept in ~/.ssh/known_hosts")
 	f.login.add(cmd, "", envPassword, "the management controller")
 	f.hostLogin.add(cmd, "host-", envHostPassword, "the operating system")
-	f.out = addOutput(cmd, formText, formJSON)
-	complete(cmd, "type", directTypes())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), env, cmd, args) }
+	flags.StringVar(&f.node, "node", "", "`[RACK/]NODE` that the server updates")
+	flags.StringVar(&f.rack, "rack", "", "`RACK` whose nodes of --type the server updates")
+	f.jobs = addJobFlags(cmd, true)
+	f.out = addOutput(cmd, formText, formTable, formWide, formJSON, formYAML)
+	complete(cmd, "type", typeIDs())
+	register(cmd, "node", p.completeNodes)
+	register(cmd, "rack", p.completeRacks)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.out.check(); err != nil {
+			return err
+		}
+		if !f.direct {
+			return f.runServed(cmd.Context(), p, cmd, args)
+		}
+		if f.out.form != formText && f.out.form != formJSON {
+			return usagef("unknown form of output %q with --direct; there are %s, %s", f.out.form, formText, formJSON)
+		}
+		return f.run(cmd.Context(), p.env, cmd, args)
+	}
 	return cmd
 }
 
@@ -107,9 +132,6 @@ func directTypes() []string {
 // run begins nothing before all that can be wrong with the command line was
 // looked at.
 func (f *updateFlags) run(ctx context.Context, env *Env, cmd *cobra.Command, args []string) error {
-	if err := f.out.check(); err != nil {
-		return err
-	}
 	p, err := f.plan(ctx, args)
 	if err != nil {
 		return err

@@ -20,6 +20,8 @@ type Filter struct {
 	// Parent selects the children of one job.
 	Parent job.ID
 	Name   string
+	// About selects the diagnoses that look into one job.
+	About job.ID
 }
 
 // Match reports whether the filter selects the job.
@@ -32,6 +34,7 @@ func (f *Filter) Match(r *job.Record) bool {
 		!f.CreatedSince.IsZero() && r.CreatedAt.Before(f.CreatedSince),
 		f.TopLevelOnly && !r.ID.IsTopLevel(),
 		!f.Parent.IsZero() && (r.ID.IsTopLevel() || r.ID.Parent() != f.Parent),
+		!f.About.IsZero() && f.About != r.About,
 		f.Name != "" && f.Name != r.Name:
 		return false
 	}

@@ -243,6 +243,16 @@ func (v *View) newest() bus.Revision {
 // brief cuts a record down to what the picture keeps.
 func brief(r job.Record) job.Record {
 	r.ResultJSON, r.Stages, r.Children, r.Reserved = "", nil, nil, nil
+	if r.Diagnostics != nil {
+		found := *r.Diagnostics // records share it
+		found.Collectors = nil
+		r.Diagnostics = &found
+	}
+	if r.Rollout != nil {
+		o := *r.Rollout
+		o.Released, o.Members, o.Places = nil, nil, nil
+		r.Rollout = &o
+	}
 	r.Name, r.Description, r.Agent = cut(r.Name), cut(r.Description), cut(r.Agent)
 	if r.Failure != nil {
 		r.Failure = &job.Failure{

@@ -114,14 +114,14 @@ func (r *run) stages() []agent.Stage {
 		}, {
 			// It is not interruptible, but looks itself whether it is asked to stop.
 			Name: "validate", Description: "Running the validator",
-			Resume: agent.Once, Run: r.validate, Observe: r.observe,
+			Resume: agent.Once, Heeds: true, Run: r.validate, Observe: r.observe,
 		}, {
 			Name: "release", Description: "Releasing the node",
-			Resume: agent.Resumable, Run: r.release,
+			Resume: agent.Resumable, Run: r.release, Limit: r.v.opts.ReleaseLimit,
 		}, {
 			// A validation that has ended before the request to stop came counts.
 			Name: "result", Description: "Reporting the result",
-			Resume: agent.Resumable, Run: r.verdict,
+			Resume: agent.Resumable, Heeds: true, Run: r.verdict, // it ends at once
 		},
 	}
 }

@@ -5,6 +5,7 @@ package coldreboot
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -72,6 +73,19 @@ func (s *sequence) shutDown(ctx context.Context) error {
 	})(ctx)
 }
 
+// limit is how long a power stage may take until it can be left: while an agent acts
+// for it, and devices of which no answer came may still do what they were told.
+func (s *sequence) limit(st *step) time.Duration {
+	switch {
+	case st.waits:
+		return 0
+	case st.name == stageShutdown:
+		return s.timing.ActionLimit + s.timing.PrestagePollMax
+	default:
+		return s.timing.ActionLimit + s.timing.ActionSettle
+	}
+}
+
 // Point is the crash point at the begin of a stage.
 func Point(stage string) string { return "coldreboot." + stage }
 
@@ -95,7 +109,7 @@ func (s *sequence) stages() []agent.Stage {
 		text := fmt.Sprintf("Rack reboot step %s: %s", st.number, st.description)
 		out[i] = agent.Stage{
 			Name: st.name, Description: st.description, Text: text,
-			Resume: agent.Resumable, Interruptible: st.waits,
+			Resume: agent.Resumable, Interruptible: st.waits, Limit: s.limit(&st),
 			Run: func(ctx context.Context) error {
 				s.t.Progress(100*i/len(steps), text)
 				if err := s.t.Failpoint(Point(st.name)); err != nil {

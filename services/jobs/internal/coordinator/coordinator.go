@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -39,6 +40,7 @@ type Options struct {
 	ProgressInterval time.Duration
 	Failpoints       *failpoint.Points
 	Registerer       prometheus.Registerer
+	Tracer           trace.TracerProvider
 	Logger           *slog.Logger
 }
 
@@ -56,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	a, err := agent.New(agent.Options{
 		Conn: o.Conn, Family: node.FamilyRack, Instance: o.Instance, Opener: o.Opener, Handlers: o.Handlers,
 		DrainTimeout: o.DrainTimeout, ProgressInterval: o.ProgressInterval,
-		Failpoints: o.Failpoints, Registerer: o.Registerer, Logger: o.Logger,
+		Failpoints: o.Failpoints, Registerer: o.Registerer, Tracer: o.Tracer, Logger: o.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)

@@ -3,6 +3,8 @@
 package fold
 
 import (
+	"time"
+
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
@@ -27,6 +29,8 @@ type draft struct {
 	steps []step
 	// ended are the jobs that hold or wait for a node and end with this commit.
 	ended []ending
+	// kept are the commands of jobs that end, kept for when their wave begins.
+	kept []parkedCommand
 	// guards are the coordinators that end and have the power guard of their rack.
 	guards []guarded
 	// erase are the commands whose sealed content is not needed any more.
@@ -161,6 +165,9 @@ func (d *draft) leave(r *job.Record) {
 			d.messages++ // the command of the next in line
 		}
 	}
+	if parent, ok := d.record(r.ID.Parent()); ok && parent.Rollout != nil && r.NodeID != "" {
+		d.kept = append(d.kept, parkedCommand{node.Ref{RackID: r.RackID, NodeID: r.NodeID}, r.ID})
+	}
 	if r.RackPower {
 		d.guards = append(d.guards, guarded{r.ID, r.RackID})
 		d.messages++
@@ -198,6 +205,9 @@ func (ch *change) timers() int {
 	if ch.newCancel() {
 		n++
 	}
+	if _, ok := ch.newRollout(); ok {
+		n++
+	}
 	return n
 }
 
@@ -207,6 +217,16 @@ func (ch *change) newDeadline() bool {
 
 func (ch *change) newCancel() bool {
 	return ch.after.Cancel != nil && ch.after.Cancel != ch.before.record.Cancel
+}
+
+// newRollout returns when the rollout of a parent needs somebody, if that has changed.
+func (ch *change) newRollout() (time.Time, bool) {
+	at, due := ch.after.RolloutDue()
+	if !due {
+		return time.Time{}, false
+	}
+	before, was := ch.before.record.RolloutDue()
+	return at, !was || !at.Equal(before)
 }
 
 // transitions returns the transitions of the commit in their order.
@@ -221,7 +241,7 @@ func (d *draft) transitions() []*rackbusv1.JobTransition {
 // foresee is how many messages an event may add at most, so that one that
 // releases many nodes at once starts a commit of its own.
 func (d *draft) foresee(e *job.Event) int {
-	const most = 6 // record, parent, lock, command, two timers
+	const most = 7 // record, parent, lock, command, three timers
 	if e.Kind != job.EventFinished {
 		return most
 	}

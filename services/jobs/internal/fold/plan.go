@@ -19,6 +19,7 @@ type plan struct {
 	turns       []turn
 	racks       []rackTurn
 	timers      []timerWrite
+	kept        []parkedCommand
 	transitions []*rackbusv1.JobTransition
 	sequence    uint64
 }
@@ -45,7 +46,7 @@ type rackTurn struct {
 // that was asked to stop gets its cancel timer for now, and one that has ended that
 // of its cleanup plan.
 func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration, now time.Time) *plan {
-	p := &plan{turns: turns, racks: racks, transitions: d.transitions(), sequence: d.sequence()}
+	p := &plan{turns: turns, racks: racks, kept: d.kept, transitions: d.transitions(), sequence: d.sequence()}
 	for _, id := range d.order {
 		ch := d.changed[id]
 		p.records = append(p.records, recordWrite{ch.after, ch.before.rev})
@@ -63,6 +64,12 @@ func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration,
 		}
 		if ch.newCancel() {
 			p.timers = append(p.timers, timerWrite{bus.TimerCancel, id, now})
+		}
+		if at, ok := ch.newRollout(); ok {
+			if at.IsZero() {
+				at = now
+			}
+			p.timers = append(p.timers, timerWrite{bus.TimerRollout, id, at})
 		}
 	}
 	return p
@@ -123,7 +130,7 @@ type parkedCommand struct {
 }
 
 func (p *plan) parked() []parkedCommand {
-	var out []parkedCommand
+	out := p.kept
 	for i := range p.turns {
 		for _, id := range p.turns[i].parked {
 			out = append(out, parkedCommand{p.turns[i].ref, id})

@@ -134,6 +134,9 @@ func history(t *rapid.T, r *job.Record) []job.Event {
 			out = append(out, cancel(t, r))
 		}
 	}
+	if rapid.IntRange(0, 6).Draw(t, "note") == 0 {
+		out = append(out, say(job.EventNote, 0, 0))
+	}
 	end := say(job.EventFinished, owners, 9)
 	end.State = rapid.SampledFrom([]job.State{
 		job.StateCompleted, job.StateCompleted, job.StateFailed, job.StateCancelled, job.StateTimedOut,

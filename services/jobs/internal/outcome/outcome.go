@@ -80,11 +80,41 @@ func Report(ctx context.Context, conn *bus.Conn, cp *rackbusv1.JobCheckpoint) er
 	return conn.PublishEvent(ctx, &e)
 }
 
+// UnderWay is the stage that a job was in when its owner was lost, as far as the
+// record and the checkpoint tell; the zero stage when it was in none.
+func UnderWay(r *job.Record, cp *rackbusv1.JobCheckpoint) job.Stage {
+	if s, ok := job.RunningStage(stages(r, cp)); ok {
+		return s
+	}
+	if cp.GetPhase() == rackbusv1.CheckpointPhase_CHECKPOINT_PHASE_INTENT {
+		return job.Stage{Name: cp.GetStage(), Uninterruptible: true}
+	}
+	return job.Stage{}
+}
+
+// stages are those of the record, which an event brings soon after they begin, or
+// those of the checkpoint when no event has come.
+func stages(r *job.Record, cp *rackbusv1.JobCheckpoint) []job.Stage {
+	if len(r.Stages) > 0 {
+		return r.Stages
+	}
+	kept, err := job.StagesFromProto(cp.GetStages())
+	if err != nil {
+		return nil
+	}
+	return kept
+}
+
 func event(r *job.Record, cp *rackbusv1.JobCheckpoint, v Verdict, now time.Time) job.Event {
+	message := ""
+	if v.Failure != nil {
+		message = v.Failure.Message
+	}
 	e := job.Event{
 		Kind: job.EventFinished, ID: r.ID, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family,
 		Epoch: cp.GetEpoch(), N: r.EventN + 1, Attempt: cp.GetAttempt(),
-		State: v.State, Description: v.Description, Percent: r.Percent, Stages: r.Stages,
+		State: v.State, Description: v.Description, Percent: r.Percent,
+		Stages: job.EndStages(r.ID, stages(r, cp), message, now.UTC()),
 		Failure: v.Failure, ResultJSON: job.FailureResult(v.Failure), At: now.UTC(),
 		Cancel: v.Cancel, CommandSeq: cp.GetCommandSeq(),
 	}

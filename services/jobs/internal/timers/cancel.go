@@ -24,8 +24,9 @@ import (
 const publishers = 64
 
 const (
-	textNotStarted = "stopped on request before it started"
-	textAbandoned  = "stopped on request while no worker held it; the state of the hardware is unknown"
+	textNotStarted  = "stopped on request before it started"
+	textOwnerless   = "terminated on request while no worker held it"
+	textUnconfirmed = "terminated on request without a confirmation of its worker"
 )
 
 // cancel drives the cancellation of a job until it has ended.
@@ -38,6 +39,8 @@ func (h *Handler) cancel(ctx context.Context, r job.Record, now time.Time) error
 	}
 	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
 	switch {
+	case errors.Is(err, bus.ErrNotFound) && r.Cancel.Reason == job.CancelReasonDeadline:
+		return h.expireQueued(ctx, &r, now)
 	case errors.Is(err, bus.ErrNotFound):
 		return outcome.Unclaimed(ctx, h.Conn, &r, notStarted(r.Cancel), now)
 	case err != nil:
@@ -75,10 +78,7 @@ func (h *Handler) cancelOwnerless(ctx context.Context, r *job.Record, cp *rackbu
 	mode := job.CancelMode(flag.GetMode())
 	cut := mode == job.CancelTerminate && now.Sub(flag.GetRequestedAt().AsTime()) >= h.Limits.StopLimit
 	if cut || cp.GetOwner() == "" && mode != job.CancelNone && now.Sub(cp.GetAt().AsTime()) >= h.Limits.TakeoverLimit {
-		return outcome.Claimed(ctx, h.Conn, r, cp, rev, outcome.Verdict{
-			State: job.StateTerminated, Failure: job.NewFailure(job.FailureTerminatedByOperator, textAbandoned),
-			Description: textAbandoned, Cancel: r.Cancel,
-		}, now)
+		return outcome.Claimed(ctx, h.Conn, r, cp, rev, abandoned(r, cp), now)
 	}
 	if cp.GetOwner() != "" || mode < r.Cancel.Mode {
 		// From here on counts how long nobody takes the job up. A dead owner is
@@ -98,7 +98,26 @@ func (h *Handler) cancelOwnerless(ctx context.Context, r *job.Record, cp *rackbu
 // asked is a request as the worker gets it: its time is when the worker was
 // asked, so that the limits count from there.
 func asked(c *job.Cancel, now time.Time) *job.Cancel {
-	return &job.Cancel{Mode: c.Mode, Reason: c.Reason, RequestedBy: c.RequestedBy, RequestedAt: now.UTC()}
+	return &job.Cancel{Mode: c.Mode, Reason: c.Reason, RequestedBy: c.RequestedBy, RequestedAt: now.UTC(), Note: c.Note}
+}
+
+// abandoned is the outcome of a job that had started, was asked to stop, and has
+// nobody who could say how far it is.
+func abandoned(r *job.Record, cp *rackbusv1.JobCheckpoint) outcome.Verdict {
+	if r.Cancel.Reason == job.CancelReasonDeadline {
+		return expired(r, cp)
+	}
+	how, code := textOwnerless, job.FailureTerminatedByOperator
+	if cp.GetOwner() != "" {
+		how = textUnconfirmed
+	}
+	if r.Cancel.Reason == job.CancelReasonShutdown {
+		code = job.FailureShuttingDown
+	}
+	s := outcome.UnderWay(r, cp)
+	f := job.NewFailure(code, job.CutText(how, s, cp.GetInFlight()))
+	f.Phase = s.Name
+	return outcome.Verdict{State: job.StateTerminated, Failure: f, Description: f.Message, Cancel: r.Cancel}
 }
 
 // notStarted is the outcome of a job whose node was never touched.

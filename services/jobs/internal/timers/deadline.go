@@ -26,7 +26,7 @@ const (
 // deadline ends a job that waits or runs too long.
 func (h *Handler) deadline(ctx context.Context, r job.Record, now time.Time) error {
 	if r.Kind == job.KindParent {
-		return nil
+		return h.expireBatch(ctx, &r, now)
 	}
 	cp, rev, err := h.Conn.Checkpoint(ctx, node.Family(r.Family), r.ID)
 	claimed := err == nil
@@ -49,9 +49,7 @@ func (h *Handler) deadline(ctx context.Context, r job.Record, now time.Time) err
 		return err
 	}
 	if gone {
-		return outcome.Claimed(ctx, h.Conn, &r, cp, rev, outcome.Verdict{
-			State: job.StateTimedOut, Failure: job.NewFailure(job.FailureDeadlineExceeded, textRunExpiry),
-		}, now)
+		return outcome.Claimed(ctx, h.Conn, &r, cp, rev, expired(&r, cp), now)
 	}
 	return h.stopExpired(ctx, &r, cp, rev, now)
 }
@@ -77,6 +75,49 @@ func (h *Handler) expireQueued(ctx context.Context, r *job.Record, now time.Time
 		v = outcome.Verdict{State: job.StateFailed, Failure: job.NewFailure(job.FailureAgentLost, textAgentLost)}
 	}
 	return outcome.Unclaimed(ctx, h.Conn, r, v, now)
+}
+
+// expired is the outcome of a job that was past its deadline when it had no owner.
+func expired(r *job.Record, cp *rackbusv1.JobCheckpoint) outcome.Verdict {
+	text := textRunExpiry
+	if s := outcome.UnderWay(r, cp); s.Uninterruptible {
+		text = job.CutText(textRunExpiry+" and was left by its worker", s, cp.GetInFlight())
+	}
+	return outcome.Verdict{State: job.StateTimedOut, Failure: job.NewFailure(job.FailureDeadlineExceeded, text)}
+}
+
+// expireBatch asks a batch that is past its deadline to stop, and some time later to
+// stop by force. Its cancel timer passes that on to the children, which end timed
+// out. The events are the same each time.
+func (h *Handler) expireBatch(ctx context.Context, r *job.Record, now time.Time) error {
+	if r.Deadline.IsZero() {
+		return nil
+	}
+	if r.Deadline.After(now) {
+		return h.rearm(ctx, bus.TimerDeadline, r.ID, r.Deadline)
+	}
+	ask := job.Cancel{Mode: job.CancelGraceful, Reason: job.CancelReasonDeadline, RequestedBy: outcome.Owner, RequestedAt: r.Deadline}
+	if r.Cancel != nil {
+		by := r.Deadline
+		if r.Cancel.RequestedAt.After(by) {
+			by = r.Cancel.RequestedAt
+		}
+		switch by = by.Add(h.Limits.DeadlineGrace); {
+		case r.Cancel.Mode == job.CancelTerminate:
+			return nil // the cancellation sees to the rest
+		case by.After(now):
+			return h.rearm(ctx, bus.TimerDeadline, r.ID, by)
+		}
+		ask.Mode, ask.RequestedAt = job.CancelTerminate, by
+	}
+	h.Log.Info("batch past its deadline asked to stop", "job_id", r.ID.String(), "rack", r.RackID, "mode", ask.Mode.String())
+	err := h.Conn.PublishEvent(ctx, &job.Event{
+		Kind: job.EventCancelRequested, ID: r.ID, RackID: r.RackID, Type: r.Type, Cancel: &ask, At: ask.RequestedAt,
+	})
+	if err != nil {
+		return err
+	}
+	return h.rearm(ctx, bus.TimerDeadline, r.ID, now.Add(h.Limits.DeadlineRound))
 }
 
 // stopExpired makes a living owner stop a job whose run limit is over: first at

@@ -30,6 +30,11 @@ import (
 const (
 	PointBefore      = "timer.before"
 	PointReapBetween = "reap.between"
+	// PointRolloutBefore and PointRolloutAfter are around each transaction that starts
+	// children of a wave, PointRolloutEnd before each child that a stop ends.
+	PointRolloutBefore = "rollout.before_commit"
+	PointRolloutAfter  = "rollout.after_commit"
+	PointRolloutEnd    = "rollout.end"
 )
 
 // workers handle timers at the same time.
@@ -81,10 +86,13 @@ type Handler struct {
 	Caches Caches
 	// Retention is how long the record of an ended job is kept, and with it its
 	// cleanup plan.
-	Retention  time.Duration
-	Log        *slog.Logger
-	Metrics    *observe.Metrics
-	Failpoints *failpoint.Points
+	Retention time.Duration
+	// QueueDeadline is how long a child that its wave has started may wait for an
+	// agent.
+	QueueDeadline time.Duration
+	Log           *slog.Logger
+	Metrics       *observe.Metrics
+	Failpoints    *failpoint.Points
 
 	// reaping lets one family go at a time: all of them change the same counter
 	// and would only get in each other's way.
@@ -136,7 +144,12 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 	switch t.Kind {
 	case bus.TimerAdmit:
 		return h.admit(ctx, r, rev)
+	case bus.TimerRollout:
+		return h.rollout(ctx, r, rev, now)
 	case bus.TimerDeadline:
+		if r.Rollout != nil {
+			return h.expireRollout(ctx, r, rev, now)
+		}
 		return h.deadline(ctx, r, now)
 	case bus.TimerCancel:
 		return h.cancel(ctx, r, now)

@@ -74,6 +74,10 @@ func SDNStageNames() []string {
 	return []string{stageInitialize, stageReset, stageAction, stageController}
 }
 
+// actionLimit is how long NVUE may take with the action, and the switch to answer
+// before it.
+const actionLimit = 3 * time.Minute
+
 func (s *sdnReset) stages() []agent.Stage {
 	stage := func(name, text string, kind agent.Resume, run func(context.Context) error) agent.Stage {
 		return agent.Stage{Name: name, Description: text, Text: text, Resume: kind, Run: func(ctx context.Context) error {
@@ -90,11 +94,14 @@ func (s *sdnReset) stages() []agent.Stage {
 	reset := stage(stageReset, textResetting, agent.Once, s.reset)
 	reset.Prepare, reset.Observe = s.look, s.observe
 	reset.Attempts, reset.Pause = s.timing.Converge.Times, s.timing.Converge.Pause
+	reset.Limit = s.timing.Converge.limit()
+	action := stage(stageAction, textResetting, agent.Resumable, s.awaitAction)
+	action.Limit = actionLimit
+	controller := stage(stageController, textResetting, agent.Resumable, s.awaitController)
+	controller.Limit = s.timing.SDNLimit + s.timing.Converge.limit()
 	return []agent.Stage{
 		stage(stageInitialize, textInitializing, agent.Repeatable, func(context.Context) error { return nil }),
-		reset,
-		stage(stageAction, textResetting, agent.Resumable, s.awaitAction),
-		stage(stageController, textResetting, agent.Resumable, s.awaitController),
+		reset, action, controller,
 	}
 }
 
@@ -149,6 +156,7 @@ func (s *sdnReset) reset(ctx context.Context) error {
 		return notPrimary(err)
 	}
 	s.memory.Action = id
+	s.t.InFlight("action " + string(id))
 	if err := s.t.Save(ctx, &s.memory); err != nil {
 		return &passedError{err}
 	}

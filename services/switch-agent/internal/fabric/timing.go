@@ -10,6 +10,9 @@ type Look struct {
 	Pause time.Duration
 }
 
+// limit is how long the looks take together.
+func (l Look) limit() time.Duration { return time.Duration(l.Times) * l.Pause }
+
 // Timing is every wait, interval and limit of the package. Zero fields take their
 // defaults.
 type Timing struct {

@@ -53,6 +53,7 @@ type task interface {
 	Save(ctx context.Context, v any) error
 	SafePoint(ctx context.Context) error
 	Progress(percent int, description string)
+	InFlight(what string)
 	Failpoint(name string) error
 	Sleep(ctx context.Context, d time.Duration) error
 	RunStages(ctx context.Context, stages []agent.Stage) error

@@ -38,24 +38,27 @@ func (c *cycleState) over() bool { return c.Back }
 
 // activation are the stages that bring installed firmware into force.
 func (u *update) activation() []agent.Stage {
+	t := &u.u.opts.Timing
 	return []agent.Stage{
 		{
 			Name: "activate", Description: "Power-cycling the switch",
 			Resume: agent.Once, Prepare: u.activating(u.prepareCycle), Run: u.activating(u.cycle), Observe: u.observeCycle,
+			Limit: t.Inventory,
 		},
 		{
 			Name: "activate_wait", Description: "Waiting for the switch to restart",
 			Resume: agent.Resumable, Run: u.activating(u.awaitCycle),
+			Limit: time.Duration(t.CycleProbes) * (t.CyclePoll + t.CycleProbe),
 		},
 		{
 			Name: "activate_bmc", Description: "Power-cycling the switch through its BMC",
-			Resume: agent.Once, Run: u.recovering(u.cycleBMC),
+			Resume: agent.Once, Run: u.recovering(u.cycleBMC), Limit: t.Inventory,
 			// Whether the BMC took it shows in what follows: the power, and the versions.
 			Observe: func(context.Context) (agent.Observation, error) { return agent.ObservedDone, nil },
 		},
 		{
 			Name: "activate_bmc_wait", Description: "Waiting for the power of the switch",
-			Resume: agent.Resumable, Run: u.recovering(u.awaitBMC),
+			Resume: agent.Resumable, Run: u.recovering(u.awaitBMC), Limit: t.BMCLimit + t.BMCGrace,
 		},
 		{
 			Name: "verify", Description: "Verifying activated firmware versions",
@@ -112,6 +115,7 @@ func (u *update) cycle(ctx context.Context) error {
 	if err == nil {
 		var id nvue.ActionID
 		if id, err = c.StartAction(ctx, nvue.PowerCycle()); err == nil {
+			u.t.InFlight("power cycle, action " + string(id))
 			if err := u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 				return err
 			}

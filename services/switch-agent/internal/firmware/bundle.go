@@ -42,10 +42,11 @@ func (u *update) bundleStages() []agent.Stage {
 		{
 			Name: "bundle_install", Description: "Installing the package for all components",
 			Resume: agent.Once, Prepare: u.bundled(u.prepareBundle), Run: u.bundled(u.installBundle), Observe: u.observeBundle,
+			Limit: u.u.opts.Timing.Install,
 		},
 		{
 			Name: "bundle_monitor", Description: "Running firmware workflow for all components",
-			Resume: agent.Resumable, Run: u.bundled(u.monitorBundle),
+			Resume: agent.Resumable, Run: u.bundled(u.monitorBundle), Limit: u.u.opts.Timing.InstallLimit,
 		},
 	}
 }
@@ -162,6 +163,7 @@ func (u *update) installBundle(ctx context.Context) error {
 	if err != nil {
 		return u.fallBack(ctx, device.Uncertain(err))
 	}
+	u.t.InFlight("action " + string(id))
 	if err := u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ func (s *stepRun) named(stage string) string {
 }
 
 func (s *stepRun) stages() []agent.Stage {
+	t := &s.u.u.opts.Timing
 	of := fmt.Sprintf("target %d/%d: %s", s.i+1, s.n, s.target)
 	return []agent.Stage{
 		{
@@ -55,10 +56,11 @@ func (s *stepRun) stages() []agent.Stage {
 		{
 			Name: s.named("install"), Description: "Installing " + of,
 			Resume: agent.Once, Prepare: s.working(s.prepare), Run: s.working(s.install), Observe: s.observe,
+			Limit: t.Install,
 		},
 		{
 			Name: s.named("monitor"), Description: "Running firmware workflow for target " + s.target,
-			Resume: agent.Resumable, Run: s.working(s.monitor),
+			Resume: agent.Resumable, Run: s.working(s.monitor), Limit: t.InstallLimit,
 		},
 	}
 }
@@ -263,6 +265,7 @@ func (s *stepRun) install(ctx context.Context) error {
 		}
 		return s.failed(ctx, phaseUpdate, err)
 	}
+	s.u.t.InFlight("action " + string(id))
 	if err := s.u.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 		return err
 	}

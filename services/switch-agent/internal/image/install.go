@@ -82,6 +82,7 @@ func (w *update) install(ctx context.Context) error {
 	if err != nil {
 		return device.Uncertain(err)
 	}
+	w.t.InFlight("action " + string(id))
 	if err := w.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
 		return err
 	}

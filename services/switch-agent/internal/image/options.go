@@ -32,6 +32,15 @@ type Timing struct {
 	FirstLogin firstlogin.Timing
 }
 
+// steadyLimit is how long the new image may take to run.
+func (t *Timing) steadyLimit() time.Duration {
+	limit := t.SteadySettle + t.HostKeyLimit
+	for _, window := range t.SteadyWindows {
+		limit += window
+	}
+	return limit
+}
+
 func (t Timing) withDefaults() Timing {
 	for _, d := range []struct {
 		field *time.Duration

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
@@ -102,7 +103,12 @@ func (w *update) run(ctx context.Context) error {
 	return runbook.Run(ctx, w.t, w.stages())
 }
 
+// triggerLimit is how long the switch is given to take the order; then it is looked
+// at.
+const triggerLimit = time.Minute
+
 func (w *update) stages() []agent.Stage {
+	t := &w.u.opts.Timing
 	return []agent.Stage{
 		{
 			Name: stageInspect, Description: "Reading the image state of the switch",
@@ -119,15 +125,17 @@ func (w *update) stages() []agent.Stage {
 		{
 			Name: stageTrigger, Description: "Triggering the image installation",
 			Resume: agent.Once, Prepare: w.needed(w.told(stageTrigger, job.FailurePreconditionFailed, w.prepareInstall)),
-			Run: w.told(stageTrigger, job.FailureTaskException, w.install), Observe: w.observeInstall,
+			Run: w.told(stageTrigger, job.FailureTaskException, w.install), Observe: w.observeInstall, Limit: triggerLimit,
 		},
 		{
 			Name: stageHandoff, Description: "Waiting for the switch to reboot into the image",
 			Resume: agent.Resumable, Run: w.needed(w.told(stageHandoff, job.FailureTaskException, w.awaitHandoff)),
+			Limit: t.HandoffLimit,
 		},
 		{
 			Name: stageSteady, Description: "Waiting for the target image to run",
 			Resume: agent.Resumable, Run: w.needed(w.told(stageSteady, job.FailureSwitchNotReady, w.awaitSteady)),
+			Limit: t.steadyLimit(),
 		},
 	}
 }

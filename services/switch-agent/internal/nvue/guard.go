@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"sync"
+
+	"github.com/rackbus/rackbus/pkg/tracing"
 )
 
 // Guard decides whether this process may still change the switch.
@@ -66,8 +68,9 @@ func (g *generation) roundTrip(req *http.Request, guard Guard) (*http.Response, 
 		return nil, err
 	}
 	ctx, cancel := guard.Context(req.Context())
-	ctx = context.WithValue(ctx, guardKey{}, guard)
+	ctx, end := tracing.Change(context.WithValue(ctx, guardKey{}, guard), req.Method, req.URL.Path)
 	resp, err := g.writes.RoundTrip(req.WithContext(ctx))
+	end(resp, err)
 	if err != nil {
 		if ctx.Err() != nil && req.Context().Err() == nil && !errors.Is(err, ErrNotHeld) {
 			err = fmt.Errorf("%w: %w", ErrNotHeld, context.Cause(ctx))

@@ -132,6 +132,7 @@ func (w *work) stage(
 			w.state.Revisions = map[string]nvue.Revision{}
 		}
 		w.state.Revisions[stage] = rev
+		w.t.InFlight("revision " + string(rev))
 		if err := w.save(ctx); err != nil {
 			return "", err
 		}

@@ -5,6 +5,7 @@ package certificate
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/switchtls"
@@ -26,6 +27,9 @@ const (
 	fileMode        = 0o644
 	keyMode         = 0o400
 	removalAttempts = 3
+	// changeLimit is how long the import of the material, or one binding, takes at
+	// most: NVUE has a minute for a revision, and for each of its actions.
+	changeLimit = 5 * time.Minute
 )
 
 // stages are the steps of the job.
@@ -41,12 +45,13 @@ func (w *work) stages() []agent.Stage {
 		{
 			Name: stageImport, Description: "Importing the TLS material on the switch",
 			Resume: agent.Resumable, Run: w.importMaterial, Attempts: removalAttempts, Pause: w.timing.VerifyPause,
+			Limit: changeLimit,
 		},
 	}
 	for _, s := range w.services {
 		stages = append(stages, agent.Stage{
 			Name: stageBind + string(s), Description: "Binding the certificate to " + string(s),
-			Resume: agent.Resumable, Run: w.bind(s),
+			Resume: agent.Resumable, Run: w.bind(s), Limit: changeLimit,
 		})
 	}
 	stages = append(stages, agent.Stage{

@@ -34,6 +34,9 @@ const (
 // sendAttempts is how often the reset may be sent.
 const sendAttempts = 2
 
+// sendLimit is how long a switch may take to answer to the reset.
+const sendLimit = time.Minute
+
 // Timing holds the waits and limits. A zero field takes its default.
 type Timing struct {
 	// Settle passes before the first look whether the reset has begun, Poll between
@@ -159,10 +162,10 @@ func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 		Name: stageReset, Description: "Sending the factory reset", Text: text, Resume: agent.Once,
 		// Once more only when the switch shows that it never got the request.
 		Attempts: sendAttempts,
-		Prepare:  w.prepare, Run: w.send, Observe: w.observe,
+		Prepare:  w.prepare, Run: w.send, Observe: w.observe, Limit: sendLimit,
 	}, {
 		Name: stageAwait, Description: "Waiting for factory defaults", Text: text, Resume: agent.Resumable,
-		Run: w.await,
+		Run: w.await, Limit: w.timing.Limit,
 	}})
 	switch {
 	case err != nil:
@@ -285,9 +288,12 @@ func (w *work) send(ctx context.Context) error {
 	if err != nil {
 		return security.Failure(stageReset, "", err)
 	}
-	if _, err = client.StartAction(ctx, nvue.ResetToFactory()); err != nil {
+	w.t.InFlight("factory reset")
+	id, err := client.StartAction(ctx, nvue.ResetToFactory())
+	if err != nil {
 		return device.Uncertain(security.Failure(stageReset, "", err))
 	}
+	w.t.InFlight("factory reset, action " + string(id))
 	return w.t.Failpoint(agent.FailAfterDeviceChange)
 }
 

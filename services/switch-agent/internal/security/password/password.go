@@ -163,14 +163,18 @@ func (w *work) unchanged() bool {
 	return w.own() && w.next.Reveal() == w.former.Reveal()
 }
 
+// changeLimit is how long a change of the password takes at most: NVUE applies a
+// revision within a minute, and is asked before and behind it.
+const changeLimit = 5 * time.Minute
+
 func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	err := runbook.Run(ctx, w.t, []agent.Stage{{
 		Name: stageInitialize, Description: "Logging in to the switch",
-		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause,
+		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause, Limit: changeLimit,
 		Run: w.identify,
 	}, {
 		Name: stageUpdate, Description: "Updating the password on the switch",
-		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause,
+		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause, Limit: changeLimit,
 		Run: w.update,
 	}})
 	o := agent.Outcome{Description: "Completed", ResultJSON: w.result(err)}

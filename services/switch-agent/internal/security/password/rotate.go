@@ -94,6 +94,7 @@ func (w *work) prepare(ctx context.Context) error {
 			return err
 		}
 		w.state.Revision = rev
+		w.t.InFlight("revision " + string(rev))
 		if err := w.t.Save(ctx, w.state); err != nil {
 			return err
 		}

@@ -1,0 +1,3 @@
+module github.com/rackbus/rackbus/deploy
+
+go 1.26.0

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnostics
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+)
+
+// HistoryFile has the history of the job that a run looks into.
+const HistoryFile = "history.json"
+
+// MaxHistory is the most of a job's history that travels in a command, in bytes.
+const MaxHistory = 32 << 10
+
+// HistoryEntry is one event as histories show it.
+func HistoryEntry(e *bus.StoredEvent) *rackbusv1.JobHistoryEntry {
+	return &rackbusv1.JobHistoryEntry{
+		Sequence: e.Sequence, At: timestamppb.New(e.At), Kind: e.Kind.String(), State: rackbusv1.JobState(e.State),
+		Description: e.Description, Epoch: e.Epoch, Agent: e.Agent, Failure: job.FailureToProto(e.Failure), Percent: e.Percent,
+	}
+}
+
+// Order is what an agent is told of the job that a run looks into: its history in
+// order, of which the oldest entries are left out beyond MaxHistory.
+func Order(about job.ID, events []bus.StoredEvent) *rackbusv1.NodeDiagnosis {
+	o := &rackbusv1.NodeDiagnosis{}
+	if about.IsZero() {
+		return o
+	}
+	o.AboutJobId = about.String()
+	left, first := MaxHistory, len(events)
+	entries := make([]*rackbusv1.JobHistoryEntry, len(events))
+	for first > 0 {
+		entry := HistoryEntry(&events[first-1])
+		if left -= proto.Size(entry); left < 0 {
+			break
+		}
+		first--
+		entries[first] = entry
+	}
+	o.History, o.HistoryOmitted = entries[first:], uint32(first)
+	return o
+}
+
+// history is the collector of the failed job's history, which the command carries.
+type history struct{ order *rackbusv1.NodeDiagnosis }
+
+func (history) Name() string { return "history" }
+
+func (history) Required() bool { return false }
+
+func (h history) Collect(_ context.Context, into Sink) error {
+	if h.order.GetAboutJobId() == "" {
+		return Skip("the run looks into no job")
+	}
+	doc := struct {
+		JobID   string            `json:"job_id"`
+		Omitted uint32            `json:"omitted"`
+		Events  []json.RawMessage `json:"events"`
+	}{h.order.GetAboutJobId(), h.order.GetHistoryOmitted(), make([]json.RawMessage, len(h.order.GetHistory()))}
+	for i, entry := range h.order.GetHistory() {
+		raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(entry)
+		if err != nil {
+			return fmt.Errorf("encode history: %w", err)
+		}
+		doc.Events[i] = raw
+	}
+	return into.JSON(HistoryFile, doc)
+}
+
+// How long before a failed job's first event, and before a run that looks into no
+// job, log entries still say something about it.
+const (
+	windowBeforeJob = time.Hour
+	windowBeforeRun = 24 * time.Hour
+)
+
+// since is the time from which on log entries matter.
+func since(order *rackbusv1.NodeDiagnosis, now time.Time) time.Time {
+	entries := order.GetHistory()
+	if len(entries) == 0 {
+		return now.Add(-windowBeforeRun)
+	}
+	first := now
+	for _, entry := range entries {
+		if at := entry.GetAt(); at != nil && at.AsTime().Before(first) {
+			first = at.AsTime()
+		}
+	}
+	return first.Add(-windowBeforeJob)
+}

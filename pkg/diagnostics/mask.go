@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnostics
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/rackbus/rackbus/pkg/telemetry"
+)
+
+// MaskText masks secrets in plain text: what follows secret names, the user
+// information of URLs, and lines of private keys.
+func MaskText(text string) string { return maskKeys(telemetry.RedactText(text)) }
+
+// maskKeys masks PEM private keys.
+func maskKeys(text string) string {
+	const begin, end = "-----BEGIN ", "-----END "
+	if !strings.Contains(text, "PRIVATE KEY-----") {
+		return text
+	}
+	var b strings.Builder
+	for {
+		i := strings.Index(text, begin)
+		if i < 0 {
+			break
+		}
+		head, _, _ := strings.Cut(text[i:], "\n")
+		if !strings.Contains(head, "PRIVATE KEY-----") {
+			b.WriteString(text[:i+len(begin)])
+			text = text[i+len(begin):]
+			continue
+		}
+		b.WriteString(text[:i] + telemetry.Mask)
+		rest := text[i:]
+		j := strings.Index(rest, end)
+		if j < 0 {
+			return b.String()
+		}
+		_, after, _ := strings.Cut(rest[j+len(end):], "-----")
+		text = after
+	}
+	b.WriteString(text)
+	return b.String()
+}
+
+// decodeMasked reads a document and masks the secrets in it: values of members
+// with secret names, with all that is below them, and secrets within texts.
+// Numbers keep the digits they were written with.
+func decodeMasked(raw []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("decode document: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // the decoder returns it bare
+		return nil, fmt.Errorf("decode document: something follows it")
+	}
+	return mask(v, false), nil
+}
+
+// mask masks in place and returns the value.
+func mask(v any, secret bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			v[key] = mask(member, secret && key != odataID || secretKey(key))
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = mask(v[i], secret)
+		}
+		return v
+	case string:
+		if secret && v != "" {
+			return telemetry.Mask
+		}
+		return MaskText(v)
+	case json.Number:
+		if secret {
+			return telemetry.Mask
+		}
+	}
+	return v // booleans and null tell nothing
+}
+
+// odataID is where a link leads, which is no secret below whatever name.
+const odataID = "@odata.id"
+
+// secretKey tells members whose values are secret. Redfish and NVUE write names in
+// camel case, of which the parts count, or with dashes.
+func secretKey(key string) bool {
+	snake := snakeCase(key)
+	if telemetry.IsSecretKey(key) || telemetry.IsSecretKey(snake) {
+		return true
+	}
+	for _, part := range [...]string{"passphrase", "community", "private_key", "shared_secret", "encryption_key", "auth_key", "priv_key"} {
+		if strings.Contains(snake, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// snakeCase turns "XAuthToken" into "x_auth_token".
+func snakeCase(key string) string {
+	var b strings.Builder
+	runes := []rune(key)
+	for i, r := range runes {
+		switch {
+		case r == '-' || r == '.' || r == ' ':
+			b.WriteByte('_')
+			continue
+		case unicode.IsUpper(r) && i > 0 &&
+			(unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]) && unicode.IsUpper(runes[i-1])):
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

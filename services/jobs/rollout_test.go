@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	admit "github.com/rackbus/rackbus/pkg/admission"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/services/jobs"
+)
+
+// rolling is a batch that starts in waves, with the nodes of its children in order.
+type rolling struct {
+	*rig
+	admitter *admit.Admitter
+	id       job.ID
+	nodes    []node.Ref
+}
+
+func (r *rig) admitter(change ...func(*admit.Options)) *admit.Admitter {
+	r.t.Helper()
+	o := admit.Options{Conn: r.connect("api"), Logger: r.log}
+	for _, c := range change {
+		c(&o)
+	}
+	a, err := admit.New(o)
+	require.NoError(r.t, err)
+	r.t.Cleanup(a.Close)
+	return a
+}
+
+// roll admits nodes with a plan. The nodes of a request are given by asked.
+func (r *rig) roll(plan string, req admit.Request, change ...func(*admit.Options)) *rolling {
+	r.t.Helper()
+	p, err := job.ParseRolloutPlan(plan)
+	require.NoError(r.t, err)
+	req.Rollout = &p
+	out := &rolling{rig: r, admitter: r.admitter(change...)}
+	res, err := out.admitter.Admit(r.t.Context(), req)
+	require.NoError(r.t, err)
+	require.Equal(r.t, len(req.Nodes), res.Admitted())
+	out.id = res.JobID
+	for _, n := range res.Nodes {
+		out.nodes = append(out.nodes, n.Ref)
+	}
+	return out
+}
+
+func (o *rolling) parent() job.Record { return o.record(o.id) }
+
+// offered are the children whose command is stored for the agents.
+func (o *rolling) offered() []uint32 {
+	o.t.Helper()
+	var out []uint32
+	for i, at := range o.nodes {
+		cmd, _, err := o.conn.Command(o.t.Context(), node.FamilyCompute, at)
+		if errors.Is(err, bus.ErrNotFound) {
+			continue
+		}
+		require.NoError(o.t, err)
+		if id := o.id.Child(uint32(i) + 1); cmd.GetJobId() == id.String() {
+			out = append(out, id.Index())
+		}
+	}
+	return out
+}
+
+// awaitWave waits until the n-th wave has begun and all of it is started, and checks
+// that the commands are exactly those of the started children.
+func (o *rolling) awaitWave(n uint32) []uint32 {
+	o.t.Helper()
+	var r job.Record
+	o.await(fmt.Sprintf("wave %d", n), func() bool {
+		r = o.parent()
+		require.LessOrEqual(o.t, r.Rollout.Wave, n, r.Description)
+		return r.Rollout.Wave == n && len(r.RolloutPending(1)) == 0
+	})
+	members := slices.Collect(r.Rollout.Members.All())
+	offered := o.offered()
+	for _, i := range offered {
+		require.True(o.t, r.Rollout.Released.Has(i), "child %d is offered and not released", i)
+	}
+	for _, i := range members {
+		require.Contains(o.t, offered, i)
+	}
+	return members
+}
+
+func (o *rolling) end(state job.State, children ...uint32) {
+	o.t.Helper()
+	for _, i := range children {
+		o.finished(o.id.Child(i), 1, state)
+	}
+	for _, i := range children {
+		o.awaitState(o.id.Child(i), state)
+	}
+}
+
+// requireHeld checks that children hold their nodes, though no agent is offered them.
+func (o *rolling) requireHeld(children ...uint32) {
+	o.t.Helper()
+	for _, i := range children {
+		require.Equal(o.t, o.id.Child(i).String(), o.lock(o.nodes[i-1]).GetJobId())
+	}
+}
+
+// awaitNothingKept waits until no command is kept for any child.
+func (o *rolling) awaitNothingKept() {
+	o.t.Helper()
+	o.await("the kept commands to be dropped", func() bool {
+		for i, at := range o.nodes {
+			if _, err := o.conn.ParkedCommand(o.t.Context(), at, o.id.Child(uint32(i)+1)); !errors.Is(err, bus.ErrNotFound) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (o *rolling) requireAllFree() {
+	o.t.Helper()
+	for i, at := range o.nodes {
+		o.requireFree(at, o.id.Child(uint32(i)+1))
+	}
+}
+
+// change steers the rollout as the API does.
+func (o *rolling) change(f func(job.Record) job.Record) {
+	o.t.Helper()
+	for {
+		r, rev, err := o.conn.Record(o.t.Context(), o.id)
+		require.NoError(o.t, err)
+		next := f(r)
+		tx := o.conn.Begin()
+		tx.ReplaceRecord(&next, rev)
+		if _, due := next.RolloutDue(); due {
+			tx.ArmTimer(bus.TimerRollout, o.id, time.Now())
+		}
+		if _, err = tx.Commit(o.t.Context()); !errors.Is(err, bus.ErrConflict) {
+			require.NoError(o.t, err)
+			return
+		}
+	}
+}
+
+func TestRolloutStartsWaveByWave(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=40%", asked("r", 0, 5))
+	for n, want := range [][]uint32{{1, 2}, {3, 4}, {5}} {
+		require.Equal(t, want, o.awaitWave(uint32(n+1)))
+		for i := want[len(want)-1] + 1; i <= 5; i++ {
+			o.requireHeld(i)
+			require.Equal(t, "Queued; starts with its wave", r.record(o.id.Child(i)).Description)
+		}
+		if n == 0 {
+			r.finished(o.id.Child(1), 1, job.StateCompleted)
+			r.await("the text", func() bool {
+				return o.parent().Description == "Wave 1 of 3 under way: 1 of 2 ended; 1 of 5 done in all"
+			})
+			require.Equal(t, []uint32{1, 2}, o.offered(), "a wave ends as a whole")
+		}
+		o.end(job.StateCompleted, want...)
+	}
+	parent := r.awaitState(o.id, job.StateCompleted)
+	require.Equal(t, job.RolloutReleased, parent.Rollout.State)
+	history, err := r.conn.JobEvents(t.Context(), o.id, 100)
+	require.NoError(t, err)
+	var notes []string
+	for i := range history {
+		if history[i].Kind == job.EventNote {
+			notes = append(notes, history[i].Description)
+		}
+	}
+	require.Equal(t, []string{
+		"wave 1 of 3 begun, nodes in it: 2", "wave 2 of 3 begun, nodes in it: 2", "wave 3 of 3 begun, nodes in it: 1",
+	}, notes)
+	o.requireAllFree()
+	o.awaitNothingKept()
+}
+
+func TestRolloutTakesOneNodeOfARackAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	req := asked("a", 0, 3)
+	req.RackID = ""
+	req.Nodes = append(req.Nodes, asked("b", 0, 1).Nodes...)
+	o := r.roll("wave=10; per=rack", req)
+	require.Equal(t, []uint32{1, 4}, o.awaitWave(1))
+	require.Equal(t, uint32(3), o.parent().Rollout.Waves)
+	o.end(job.StateCompleted, 1, 4)
+	require.Equal(t, []uint32{2}, o.awaitWave(2))
+	o.end(job.StateCompleted, 2)
+	require.Equal(t, []uint32{3}, o.awaitWave(3))
+	o.end(job.StateCompleted, 3)
+	r.awaitState(o.id, job.StateCompleted)
+}
+
+func TestRolloutStopsAfterTooManyFailures(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=3; max-failures=1", asked("r", 0, 7))
+	// Another job waits behind a node whose wave never comes.
+	waiting := r.admission().park(o.nodes[6], true)
+	o.awaitWave(1)
+	o.end(job.StateFailed, 1)
+	require.Equal(t, job.RolloutRunning, o.parent().Rollout.State)
+	o.end(job.StateTimedOut, 2)
+	for i := uint32(4); i <= 7; i++ {
+		c := r.awaitState(o.id.Child(i), job.StateCancelled)
+		require.Equal(t, job.FailureRolloutStopped, c.Failure.FailureCode)
+		require.Equal(t, "not started: the rollout stopped after 2 failures", c.Failure.Message)
+	}
+	require.Equal(t, waiting.String(), r.lock(o.nodes[6]).GetJobId(), "the next in line takes over")
+	cmd, _, err := r.conn.Command(t.Context(), node.FamilyCompute, o.nodes[6])
+	require.NoError(t, err)
+	require.Equal(t, waiting.String(), cmd.GetJobId())
+	r.await("the others to be counted", func() bool { return o.parent().Counts.Cancelled == 4 })
+	require.Equal(t, job.StateRunning, o.parent().State, "what was started goes on")
+	require.Contains(t, o.parent().Description, "The rollout stopped after 2 failures, wave 1 ends: 2 of 3 ended")
+	o.end(job.StateCompleted, 3)
+	parent := r.awaitState(o.id, job.StatePartiallyFailed)
+	require.Equal(t, "Batch complete: 1/7 succeeded, 6 failed", parent.Description)
+	require.Equal(t, job.RolloutStopFailures, parent.Rollout.Stop)
+	r.finished(waiting, 1, job.StateCompleted)
+	r.awaitState(waiting, job.StateCompleted)
+	o.awaitNothingKept()
+}
+
+func TestRolloutHeldResumedAborted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=1; confirm", asked("r", 0, 4))
+	o.awaitWave(1)
+	o.end(job.StateCompleted, 1)
+	r.await("the next wave to be held", func() bool { return o.parent().Rollout.State == job.RolloutHeld })
+	require.Contains(t, o.parent().Description, "Held before wave 2: the plan asks for a confirmation")
+	resume := func(p job.Record) job.Record {
+		next, err := job.ResumeRollout(p, time.Now())
+		require.NoError(t, err)
+		return next
+	}
+	o.change(resume)
+	require.Equal(t, []uint32{2}, o.awaitWave(2))
+	// Held by somebody while a wave is under way.
+	o.change(func(p job.Record) job.Record {
+		next, _, err := job.HoldRollout(p, "lunch", "eve", time.Now())
+		require.NoError(t, err)
+		return next
+	})
+	o.end(job.StateCompleted, 2)
+	r.await("the hold", func() bool { return o.parent().Description == "Held before wave 3: lunch (eve); 2 of 4 done in all" })
+	require.Equal(t, []uint32{1, 2}, o.released())
+	o.change(resume)
+	require.Equal(t, []uint32{3}, o.awaitWave(3))
+	o.change(func(p job.Record) job.Record {
+		next, _, err := job.AbortRollout(p, "wrong image", "eve", time.Now())
+		require.NoError(t, err)
+		return next
+	})
+	c := r.awaitState(o.id.Child(4), job.StateCancelled)
+	require.Equal(t, "not started: the rollout was aborted: wrong image", c.Failure.Message)
+	o.end(job.StateCompleted, 3)
+	r.awaitState(o.id, job.StatePartiallyFailed)
+	o.requireAllFree()
+	o.awaitNothingKept()
+}
+
+// released are the children that may start.
+func (o *rolling) released() []uint32 {
+	o.t.Helper()
+	p := o.parent()
+	return slices.Collect(p.Rollout.Released.All())
+}
+
+func TestRolloutPausesBetweenWaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=1; pause=1s", asked("r", 0, 2))
+	o.awaitWave(1)
+	o.end(job.StateCompleted, 1)
+	p := o.parent()
+	require.Equal(t, job.RolloutPausing, p.Rollout.State)
+	require.Contains(t, p.Description, "Wave 1 of 2 ended, next wave at ")
+	o.awaitWave(2)
+	require.False(t, time.Now().Before(p.Rollout.NextWaveAt))
+	o.end(job.StateCompleted, 2)
+	r.awaitState(o.id, job.StateCompleted)
+}
+
+func TestCancelledRollout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=2", asked("r", 0, 6))
+	o.awaitWave(1)
+	// One of the others alone: the rollout goes on without it.
+	r.requestCancel(o.id.Child(4), job.CancelGraceful)
+	c := r.awaitState(o.id.Child(4), job.StateCancelled)
+	require.Equal(t, job.FailureCancelledByOperator, c.Failure.FailureCode)
+	r.requireFree(o.nodes[3], o.id.Child(4))
+	// And one that a newer job replaces.
+	req := asked("r", 2, 3)
+	req.OnBusy = admit.OnBusySupersede
+	res, err := o.admitter.AdmitLeaf(t.Context(), req)
+	require.NoError(t, err)
+	r.awaitState(o.id.Child(3), job.StateSuperseded)
+	r.await("the newer job to have the node", func() bool { return r.lock(o.nodes[2]).GetJobId() == res.JobID.String() })
+
+	o.end(job.StateCompleted, 1, 2)
+	require.Equal(t, []uint32{5, 6}, o.awaitWave(2))
+	r.requestCancel(o.id, job.CancelGraceful)
+	parent := r.awaitState(o.id, job.StatePartiallyFailed)
+	require.Equal(t, job.Counts{Completed: 2, Cancelled: 3, Superseded: 1}, parent.Counts)
+
+	other := r.roll("wave=1", asked("s", 0, 3))
+	other.awaitWave(1)
+	r.requestCancel(other.id, job.CancelGraceful)
+	parent = r.awaitState(other.id, job.StateCancelled)
+	require.Equal(t, job.RolloutStopCancelled, parent.Rollout.Stop)
+	require.Equal(t, []uint32{1}, slices.Collect(parent.Rollout.Released.All()))
+	other.requireAllFree()
+	other.awaitNothingKept()
+}
+
+func TestDeadlinesOfARollout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty, func(o *jobs.Options) { o.QueueDeadline = 300 * time.Millisecond })
+	r.session()
+	// Nobody takes what the wave starts: its own queue deadline ends it, and that
+	// counts as a failure.
+	o := r.roll("wave=1; max-failures=1", asked("r", 0, 3))
+	for i := uint32(1); i <= 2; i++ {
+		c := r.awaitState(o.id.Child(i), job.StateTimedOut)
+		require.Equal(t, job.FailureQueueDeadline, c.Failure.FailureCode)
+	}
+	r.awaitState(o.id.Child(3), job.StateCancelled)
+	r.awaitState(o.id, job.StateFailed)
+
+	// The rollout as a whole takes too long.
+	o = r.roll("wave=1", asked("s", 0, 3), func(o *admit.Options) { o.RolloutDeadline = time.Second })
+	o.awaitWave(1)
+	r.started(o.id.Child(1), 1)
+	for i := uint32(2); i <= 3; i++ {
+		c := r.awaitState(o.id.Child(i), job.StateTimedOut)
+		require.Equal(t, "not started: the deadline of the rollout passed", c.Failure.Message)
+	}
+	require.Equal(t, job.RolloutStopDeadline, o.parent().Rollout.Stop)
+	o.end(job.StateCompleted, 1)
+	r.awaitState(o.id, job.StatePartiallyFailed)
+	o.requireAllFree()
+}
+
+func TestLostCommandOfAWave(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=2; max-failures=1", asked("r", 0, 4))
+	o.awaitWave(1)
+	require.NoError(t, r.conn.DropParked(t.Context(), o.nodes[2], o.id.Child(3)))
+	o.end(job.StateCompleted, 1, 2)
+	c := r.awaitState(o.id.Child(3), job.StateFailed)
+	require.Equal(t, job.FailureCommandLost, c.Failure.FailureCode)
+	r.await("its neighbour to be started", func() bool { return slices.Contains(o.offered(), 4) })
+	o.end(job.StateCompleted, 4)
+	r.awaitState(o.id, job.StatePartiallyFailed)
+}
+
+// TestRolloutOfACutOffAdmission lets the API die between the chunks of a batch. The
+// nodes that were attached start in waves once the admission is closed.
+func TestRolloutOfACutOffAdmission(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	points := &failpoint.Points{}
+	points.Arm(admit.PointBetweenChunks, 0, func() error { return failpoint.ErrInjected })
+	a := r.admitter(func(o *admit.Options) { o.Failpoints, o.AdmitTimeout = points, 500*time.Millisecond })
+	req := asked("r", 0, 241)
+	req.Rollout = &job.RolloutPlan{WavePercent: 1}
+	res, err := a.Admit(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, 240, res.Admitted())
+	o := &rolling{rig: r, admitter: a, id: res.JobID}
+	for _, n := range res.Nodes[:240] {
+		o.nodes = append(o.nodes, n.Ref)
+	}
+	require.Equal(t, []uint32{1, 2, 3}, o.awaitWave(1), "one percent of those attached, rounded up")
+	o.change(func(p job.Record) job.Record {
+		next, _, err := job.AbortRollout(p, "", "eve", time.Now())
+		require.NoError(t, err)
+		return next
+	})
+	o.end(job.StateCompleted, 1, 2, 3)
+	r.awaitState(o.id, job.StatePartiallyFailed)
+	o.requireAllFree()
+}
+
+// TestRolloutSurvivesItsService kills the jobs service around every transaction that
+// starts children, between waves, and while a stop ends the rest. No child is lost,
+// none is started twice, and none after the stop.
+func TestRolloutSurvivesItsService(t *testing.T) {
+	t.Parallel()
+	const total, wave = 1000, 450 // a wave takes two transactions
+	r := newRig(t)
+	// mortal is a replica that stands still at a point, until it is killed there.
+	mortal := func(point string) (kill func()) {
+		points, arrived, killed := &failpoint.Points{}, make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		points.Arm(point, 0, func() error {
+			once.Do(func() { close(arrived) })
+			<-killed
+			return failpoint.ErrInjected // nothing after it is done
+		})
+		rep := r.start(hasty, func(o *jobs.Options) { o.Failpoints = points })
+		return func() {
+			<-arrived
+			rep.cancel()
+			close(killed)
+			rep.stop(t)
+		}
+	}
+	kill := mortal("rollout.before_commit")
+	o := r.roll(fmt.Sprintf("wave=%d; max-failures=1", wave), asked("r", 0, total))
+	kill()
+	require.Zero(t, o.parent().Rollout.Wave)
+	require.Empty(t, o.released())
+	mortal("rollout.after_commit")()
+	// After the first transaction of the wave, which has started a part of it.
+	half := o.parent()
+	require.Equal(t, uint32(1), half.Rollout.Wave)
+	require.NotEmpty(t, o.released())
+	require.Equal(t, o.released(), o.offered())
+	require.NotEmpty(t, half.RolloutPending(1))
+
+	rep := r.start(hasty)
+	members := o.awaitWave(1)
+	require.Len(t, members, wave)
+	commands := o.stored(members)
+	o.end(job.StateCompleted, members[1:]...)
+	rep.stop(t) // between two waves
+	o.finished(o.id.Child(1), 1, job.StateCompleted)
+
+	rep = r.start(hasty)
+	second := o.awaitWave(2)
+	require.Len(t, second, wave)
+	require.Equal(t, commands, o.stored(members), "no command was stored twice")
+	rep.stop(t)
+
+	kill = mortal("rollout.end")
+	o.finished(o.id.Child(second[0]), 1, job.StateFailed)
+	o.finished(o.id.Child(second[1]), 1, job.StateFailed)
+	kill()
+	require.Equal(t, job.RolloutStopped, o.parent().Rollout.State)
+	r.start(hasty)
+	for i := uint32(2*wave + 1); i <= total; i++ {
+		r.awaitState(o.id.Child(i), job.StateCancelled)
+	}
+	o.end(job.StateCompleted, second[2:]...)
+	parent := r.awaitState(o.id, job.StatePartiallyFailed)
+	require.Equal(t, job.Counts{Completed: 2*wave - 2, Failed: 2, Cancelled: total - 2*wave}, parent.Counts)
+	require.Equal(t, uint32(2*wave), parent.Rollout.Released.Len())
+	o.requireAllFree()
+}
+
+// stored are the revisions of the commands of children.
+func (o *rolling) stored(children []uint32) []bus.Revision {
+	o.t.Helper()
+	var out []bus.Revision
+	for _, i := range children {
+		_, rev, err := o.conn.Command(o.t.Context(), node.FamilyCompute, o.nodes[i-1])
+		require.NoError(o.t, err)
+		out = append(out, rev)
+	}
+	return out
+}
+
+// TestLargeWaveWhileItsChildrenWork starts a wave of several transactions while the
+// fold changes the parent's record for the children that have started.
+func TestLargeWaveWhileItsChildrenWork(t *testing.T) {
+	t.Parallel()
+	const total = 900
+	r := newRig(t)
+	r.start(hasty)
+	r.start(hasty)
+	commands, err := r.conn.Commands(t.Context(), node.FamilyCompute)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var agents sync.WaitGroup
+	defer agents.Wait()
+	defer cancel()
+	taken := make(map[job.ID]bus.Revision)
+	agents.Go(func() {
+		for ctx.Err() == nil {
+			_ = commands.Fetch(ctx, 50, func(d *bus.Delivery) {
+				if first, again := taken[d.ID]; again && first != d.Revision {
+					t.Errorf("job %s was offered twice", d.ID)
+				}
+				taken[d.ID] = d.Revision
+				e := job.Event{
+					Kind: job.EventFinished, ID: d.ID, RackID: d.Ref().RackID, NodeID: d.Ref().NodeID, Epoch: 1, N: 9,
+					State: job.StateCompleted, At: time.Now().UTC(), StartedAt: time.Now().UTC(), CommandSeq: uint64(d.Revision),
+				}
+				if r.conn.PublishEvent(ctx, &e) == nil {
+					_ = d.Finish(ctx)
+				}
+			})
+		}
+	})
+	o := r.roll("wave=100%", asked("r", 0, total))
+	parent := r.awaitState(o.id, job.StateCompleted)
+	require.Equal(t, uint32(1), parent.Rollout.Wave)
+	require.Equal(t, uint32(total), parent.Counts.Completed)
+	o.requireAllFree()
+	cancel()
+	agents.Wait()
+	require.Len(t, taken, total)
+}
