@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy carries the files with which Rackbus is installed, so that
+// Package deploy carries the configurations of nats-server in the program, so that
 // rackctl bootstrap can write them where no checkout is.
 package deploy
 
 import "embed"
 
-// Files are the configurations of nats-server below nats/, and the units,
-// users and directories for systemd below systemd/.
+// Files are the configurations of nats-server, below nats/.
 //
-//go:embed nats/*.conf systemd/*.service systemd/*.conf
+//go:embed nats/*.conf
 var Files embed.FS

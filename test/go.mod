@@ -19,13 +19,24 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/rackbus/rackbus/pkg v0.0.0
 	github.com/rackbus/rackbus/proto v0.0.0
-	github.com/rackbus/rackbus/services/jobs v0.0.0-00010101000000-000000000000
+	github.com/rackbus/rackbus/services/jobs v0.0.0
+	github.com/rackbus/rackbus/services/standalone v0.0.0-00010101000000-000000000000
 	github.com/rackbus/rackbus/sim v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	sigs.k8s.io/yaml v1.6.0
+)
+
+require (
+	github.com/rackbus/rackbus/services/api v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/compute-agent v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/console v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/switch-agent v0.0.0 // indirect
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.69.0 // indirect
+	go.yaml.in/yaml/v2 v2.4.4 // indirect
 )
 
 require (
@@ -41,7 +52,7 @@ require (
 	go.opentelemetry.io/otel/metric v1.45.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.45.0 // indirect
 	go.opentelemetry.io/otel/trace v1.45.0 // indirect
-	go.opentelemetry.io/proto/otlp v1.10.0 // indirect
+	go.opentelemetry.io/proto/otlp v1.10.0
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 )
 
@@ -74,8 +85,8 @@ require (
 	github.com/pelletier/go-toml/v2 v2.4.3 // indirect
 	github.com/pkg/sftp v1.13.12 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
-	github.com/prometheus/client_model v0.6.3 // indirect
-	github.com/prometheus/common v0.72.0 // indirect
+	github.com/prometheus/client_model v0.6.3
+	github.com/prometheus/common v0.72.0
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rackbus/rackbus/deploy v0.0.0
 	github.com/stmcginnis/gofish v0.23.0 // indirect
@@ -90,3 +101,5 @@ require (
 replace github.com/rackbus/rackbus/deploy => ../deploy
 
 replace github.com/rackbus/rackbus/services/console => ../services/console
+
+replace github.com/rackbus/rackbus/services/switch-agent => ../services/switch-agent

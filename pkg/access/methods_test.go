@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	oldreflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // served beside v1
+	oldreflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"

@@ -39,7 +39,7 @@ func (r Role) Allows(least Role) bool { return r < roleCount && r >= least }
 func ParseRole(name string) (Role, error) {
 	for r, n := range roleNames {
 		if n == name {
-			return Role(r), nil //nolint:gosec // an index below roleCount
+			return Role(r), nil
 		}
 	}
 	return None, fmt.Errorf("%q is no role; use none, viewer, operator or admin", name)

@@ -58,7 +58,7 @@ func placesOf(req *Request) []uint32 {
 		}
 		number, ok := numbers[name]
 		if !ok {
-			number = uint32(len(numbers)) //nolint:gosec // at most one per node
+			number = uint32(len(numbers))
 			numbers[name] = number
 		}
 		places[i] = number

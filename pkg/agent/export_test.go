@@ -70,3 +70,6 @@ func (a *Agent) Asked(id job.ID) bool {
 	defer t.mu.Unlock()
 	return t.asked != nil
 }
+
+// Draining reports whether the agent takes no more work.
+func (a *Agent) Draining() bool { return a.draining() }

@@ -264,3 +264,32 @@ func (l *lines) find(text string) string {
 	}
 	return ""
 }
+
+// TestCancelDuringDrain: a process that stops hands over a job that was asked to
+// stop and whose device is at work. The next one sees that through, and stops then.
+func TestCancelDuringDrain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, quickTiming())
+	sc, f := newScripts(), newFlashing()
+	a := s.start("a", only(sc.handler), nil)
+	id := sc.add(s, order{}, f.handler)
+	close(f.read.open)
+	close(f.prepare.open)
+	close(f.follow.open)
+	f.write.awaitReached(t)
+	s.asked(id, job.CancelGraceful)
+	a.awaitAsked(id)
+	stopped := make(chan error, 1)
+	go func() { stopped <- a.stop() }()
+	require.Eventually(t, func() bool { return a.Draining() }, patience, time.Millisecond)
+	close(f.write.open)
+	require.NoError(t, <-stopped)
+	// The device is at work on the image: the next owner sees that through.
+	ck, _ := s.checkpoint(id)
+	require.False(t, ck.GetDone())
+	require.Equal(t, flashTask, ck.GetInFlight())
+	s.start("b", only(sc.handler), nil)
+	end := last(s.await(id))
+	require.Equal(t, job.StateCancelled, end.State)
+	require.Equal(t, job.StageCompleted, end.Stages[2].Status)
+}

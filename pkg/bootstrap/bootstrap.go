@@ -134,9 +134,6 @@ func (b *bundle) api(p process) error {
 			return err
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(b.secrets.keys(), linkKey)); err != nil {
-		return nil
-	}
 	return b.report.copyFile(filepath.Join(b.secrets.keys(), linkKey), b.path("keys", linkKey))
 }
 

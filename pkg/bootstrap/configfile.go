@@ -21,7 +21,8 @@ func (b *bundle) config(p process) []byte {
 	fmt.Fprintf(&t, "\n[metrics]\nlisten = \"0.0.0.0\"\nport = %d\n", p.metrics)
 	if p.name == "api" {
 		fmt.Fprintf(&t, "\n[tls]\ncert = %q\nkey = %q\nca = %q\n", in("tls", "server.crt"), in("tls", "server.key"), in("tls", "ca.crt"))
-		t.WriteString("\n# The processes have certificates of the same authority: who is not named here may do nothing.\n[auth]\ndefault_role = \"none\"\n")
+		fmt.Fprintf(&t, "\n[console]\nport = 8803\nbase_url = %q\n", "https://"+net.JoinHostPort(b.APIHosts[0], "8803"))
+		t.WriteString("\n# The processes have certificates of the same authority as people: whoever is not named here\n# may do nothing.\n[auth]\ndefault_role = \"none\"\n")
 		for _, role := range people() {
 			fmt.Fprintf(&t, "%ss = [\"spiffe://rackbus/%s\"]\n", role, role)
 		}

@@ -60,21 +60,25 @@ func (s *secrets) keys() string           { return filepath.Join(s.dir, "keys") 
 func (s *secrets) tls(name string) string { return filepath.Join(s.dir, "tls", name) }
 func (s *secrets) nkeys() string          { return filepath.Join(s.dir, "nkeys") }
 
-// sealing makes the keys of the families and of the broker's store.
+// sealing makes the keys of the families, of the broker's store, and of the links to
+// evidence.
 func (s *secrets) sealing() error {
 	err := seal.WriteKeys(s.keys(), node.KeyFamilies())
-	if err == nil {
+	switch {
+	case err == nil:
 		s.report.made(s.keys())
-		return nil
-	}
-	if !errors.Is(err, seal.ErrKeysExist) {
+	case errors.Is(err, seal.ErrKeysExist):
+		added, err := seal.AddFamilies(s.keys(), node.KeyFamilies())
+		for _, f := range added {
+			s.report.made(filepath.Join(s.keys(), "families", string(f)+".seed"))
+		}
+		if err != nil {
+			return err
+		}
+	default:
 		return err
 	}
-	added, err := seal.AddFamilies(s.keys(), node.KeyFamilies())
-	for _, f := range added {
-		s.report.made(filepath.Join(s.keys(), "families", string(f)+".seed"))
-	}
-	return err
+	return seal.EnsureLinkKey(s.keys())
 }
 
 // certificate makes <name>.crt and <name>.key unless they are there. Hosts makes it

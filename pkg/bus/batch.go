@@ -30,6 +30,7 @@ const (
 	hdrScheduleTTL  = "Nats-Schedule-TTL"
 	hdrScheduleNext = "Nats-Schedule-Next"
 	hdrScheduler    = "Nats-Scheduler"
+	hdrTraceParent  = "traceparent"
 )
 
 // Limits of an atomic batch (ADR-50, nats-server defaults).

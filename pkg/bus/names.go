@@ -126,6 +126,8 @@ const (
 	TimerCancel TimerKind = "cancel"
 	// TimerRollout begins the next wave of a batch, and does what else it needs.
 	TimerRollout TimerKind = "rollout"
+	// TimerDiagnose has the node of a failed job examined.
+	TimerDiagnose TimerKind = "diagnose"
 	// TimerCleanup removes what a top-level job that has ended leaves behind.
 	TimerCleanup TimerKind = "cleanup"
 )

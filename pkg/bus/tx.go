@@ -14,7 +14,6 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
-	"github.com/rackbus/rackbus/pkg/tracing"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -134,7 +133,9 @@ func (t *Tx) PutCommand(cmd *rackbusv1.JobCommand, ttl time.Duration) {
 func commandHeader(cmd *rackbusv1.JobCommand, ttl time.Duration) messageOption {
 	return func(m *nats.Msg) {
 		setTTL(m, ttl)
-		injectTrace(tracing.WithParent(context.Background(), cmd.GetTraceparent()), m.Header)
+		if parent := cmd.GetTraceparent(); parent != "" {
+			m.Header.Set(hdrTraceParent, parent) // for people; the agent reads the command
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // The doc comments of the structs are the reference, so the source travels in
 // the binary.
 //
-//go:embed schema.go schema_auth.go timing.go timing_switch.go schema_diagnostics.go schema_console.go
+//go:embed schema.go schema_*.go timing.go timing_switch.go
 var schemaSource embed.FS
 
 const referenceHead = `# Configuration

@@ -5,6 +5,7 @@ package diagnostics
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,8 +59,8 @@ func decodeMasked(raw []byte) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, fmt.Errorf("decode document: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // the decoder returns it bare
-		return nil, fmt.Errorf("decode document: something follows it")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("decode document: something follows it")
 	}
 	return mask(v, false), nil
 }

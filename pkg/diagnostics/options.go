@@ -34,9 +34,9 @@ type Options struct {
 	// Store takes the bundles. Without one, runs fail when they come to it.
 	Store Store
 	// Collectors returns what examines the node of a task, in the order in which
-	// they run. The collector of the job's history is added to them. Close, if not
-	// nil, is called when the run has ended.
-	Collectors func(t *agent.Task) (collectors []Collector, close func(), err error)
+	// they run. The collector of the job's history is added to them. done, if not nil,
+	// is called when the run has ended.
+	Collectors func(t *agent.Task) (collectors []Collector, done func(), err error)
 	// Rules is the table of known faults; default is Rules().
 	Rules []Rule
 	// Lost tells errors that say that this process may not touch the node any more,

@@ -73,12 +73,12 @@ type Condition struct {
 type Test uint8
 
 const (
-	// Is: the text, number or boolean is one of the values, whatever the letter case.
+	// Is holds when the text, number or boolean is one of the values, whatever the letter case.
 	Is Test = iota
-	// IsNot: there is a value, and it is none of these.
+	// IsNot holds when there is a value, and it is none of these.
 	IsNot
-	// Message: the member is a MessageId whose key, the part behind the last dot, is
-	// one of the values. Registry versions do not matter.
+	// Message holds when the member is a MessageId whose key, the part behind the last
+	// dot, is one of the values. Registry versions do not matter.
 	Message
 )
 

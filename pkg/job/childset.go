@@ -40,7 +40,7 @@ func (s ChildSet) With(children ...uint32) ChildSet {
 func (s ChildSet) Len() uint32 {
 	var n uint32
 	for _, b := range s {
-		n += uint32(bits.OnesCount8(b)) //nolint:gosec // at most 8
+		n += uint32(bits.OnesCount8(b))
 	}
 	return n
 }
@@ -50,7 +50,7 @@ func (s ChildSet) All() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for at, b := range s {
 			for ; b != 0; b &= b - 1 {
-				i := uint32(8*at + bits.TrailingZeros8(b) + 1) //nolint:gosec // at most MaxChildren
+				i := uint32(8*at + bits.TrailingZeros8(b) + 1)
 				if !yield(i) {
 					return
 				}

@@ -139,6 +139,7 @@ func TestTypes(t *testing.T) {
 		"switch_system_password_update": time.Hour, "switch_system_image_update": 3 * time.Hour,
 		"configure_scale_up_fabric_manager_v2": time.Hour, "cold_reboot_sequence": 4 * time.Hour,
 		"artifact_download": 12 * time.Hour, "firmware_plan_check": time.Minute, "system_validation": 12 * time.Hour,
+		"node_diagnostics": 30 * time.Minute,
 	}
 	require.Len(t, Types(), len(limits))
 	for id, limit := range limits {

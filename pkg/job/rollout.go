@@ -123,9 +123,9 @@ func (r *Record) RolloutDue() (time.Time, bool) {
 		return time.Time{}, len(r.RolloutPending(1)) > 0
 	case RolloutStopped:
 		return time.Time{}, o.Stop != RolloutStopCancelled && r.unstarted()
-	case RolloutUnspecified, RolloutReleased:
+	default:
+		return time.Time{}, false
 	}
-	return time.Time{}, false
 }
 
 // unstarted reports whether a child is left that has not ended and may not start.
@@ -202,7 +202,7 @@ func (r *Record) nextWave() (members []uint32, waves uint32) {
 	for i := range r.RolloutUnstarted() {
 		left++
 		if r.Rollout.Plan.Spread == SpreadNone {
-			if uint32(len(members)) < size { //nolint:gosec // at most MaxChildren
+			if uint32(len(members)) < size {
 				members = append(members, i)
 			}
 			continue
@@ -216,8 +216,8 @@ func (r *Record) nextWave() (members []uint32, waves uint32) {
 	waves = (left + size - 1) / size
 	slices.SortStableFunc(order, func(a, b uint32) int { return len(byPlace[b]) - len(byPlace[a]) })
 	for _, place := range order {
-		waves = max(waves, uint32(len(byPlace[place]))) //nolint:gosec // at most MaxChildren
-		if uint32(len(members)) < size {                //nolint:gosec // at most MaxChildren
+		waves = max(waves, uint32(len(byPlace[place])))
+		if uint32(len(members)) < size {
 			members = append(members, byPlace[place][0])
 		}
 	}
@@ -384,7 +384,7 @@ func (r *Record) givenStart() uint32 {
 			n++
 		}
 	}
-	return n + uint32(len(r.RolloutPending(MaxChildren))) //nolint:gosec // at most MaxChildren
+	return n + uint32(len(r.RolloutPending(MaxChildren)))
 }
 
 // waveOver reports whether every child of the last wave has ended.

@@ -168,7 +168,7 @@ func (p RolloutPlan) String() string {
 		parts = append(parts, "per=rack")
 	case SpreadDomain:
 		parts = append(parts, "per=domain")
-	case SpreadNone:
+	default:
 	}
 	if p.MaxFailures != nil {
 		parts = append(parts, fmt.Sprintf("max-failures=%d", *p.MaxFailures))
@@ -188,7 +188,7 @@ func (p RolloutPlan) String() string {
 // size is how many of total children a wave has at most.
 func (p *RolloutPlan) size(total uint32) uint32 {
 	if p.WavePercent > 0 {
-		return max(uint32((uint64(total)*uint64(p.WavePercent)+99)/100), 1) //nolint:gosec // at most total
+		return max(uint32((uint64(total)*uint64(p.WavePercent)+99)/100), 1)
 	}
 	return max(p.WaveSize, 1)
 }

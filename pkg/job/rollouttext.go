@@ -83,9 +83,9 @@ func (r *Record) waveText() string {
 			text += fmt.Sprintf(", wave %d ends: %s", o.Wave, r.ended())
 		}
 		return text
-	case RolloutUnspecified, RolloutRunning, RolloutReleased:
+	default:
+		return r.underWay()
 	}
-	return r.underWay()
 }
 
 func (r *Record) underWay() string {

@@ -62,7 +62,7 @@ var types = [...]TypeInfo{
 	{TypeFirmwarePlanCheck, Wording{"firmware plan check", "firmware plan checks"}, time.Minute, false},
 	{TypeSystemValidation, Wording{"system validation", "system validations"}, 12 * time.Hour, true},
 	// Exclusive, so that nothing of ours changes the node while it is examined.
-	{TypeNodeDiagnostics, Wording{"node diagnosis", "node diagnoses"}, 30 * time.Minute, true},
+	{TypeNodeDiagnostics, Wording{"node diagnostics run", "node diagnostics runs"}, 30 * time.Minute, true},
 }
 
 // Types returns the properties of every type, in a fresh slice.

@@ -127,6 +127,7 @@ func Run(ctx context.Context, p Program, cfg *config.Config, logs io.Writer) err
 	}
 	// Before a program has added its checks, having none must not read as ready.
 	env.Readiness.Add(startCheck, func(context.Context) error { return errStarting })
+	env.Registry.MustRegister(env.Readiness)
 	listener, err := env.metricsServer()
 	if err != nil {
 		return err

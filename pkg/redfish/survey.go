@@ -62,7 +62,24 @@ func (c *Client) Document(ctx context.Context, uri string) (Document, error) {
 		return Document{}, &Error{Op: opSurvey, Method: http.MethodGet, Path: path, Status: a.status,
 			Code: CodeInvalidResponse, Sent: true, reason: "the answer is not a JSON object", cause: err}
 	}
-	return Document{URI: path, Body: []byte(c.scrub(string(a.body)))}, nil
+	body := c.scrubJSON(a.body)
+	if !json.Valid(body) {
+		// A password of digits may be part of a number.
+		return Document{}, &Error{Op: opSurvey, Method: http.MethodGet, Path: path, Status: a.status,
+			Code: CodeInvalidResponse, Sent: true, reason: "the answer holds our password outside of a text"}
+	}
+	return Document{URI: path, Body: body}, nil
+}
+
+// scrubJSON removes our own credentials from a document, also in the form in which
+// they stand in texts.
+func (c *Client) scrubJSON(body []byte) []byte {
+	text := c.scrub(string(body))
+	quoted, err := json.Marshal(c.endpoint.Password.Reveal())
+	if err != nil || len(quoted) <= len(`""`) {
+		return []byte(text)
+	}
+	return []byte(strings.ReplaceAll(text, string(quoted[1:len(quoted)-1]), "[redacted]"))
 }
 
 // Members is what a collection has.

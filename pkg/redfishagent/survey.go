@@ -135,11 +135,9 @@ func pointless(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	switch e.Code {
-	case redfish.CodeConnectionRefused, redfish.CodeDNS, redfish.CodeTLS, redfish.CodeCanceled:
-		return true
-	}
-	return e.CredentialFault()
+	return e.CredentialFault() || slices.Contains([]redfish.ErrorCode{
+		redfish.CodeConnectionRefused, redfish.CodeDNS, redfish.CodeTLS, redfish.CodeCanceled,
+	}, e.Code)
 }
 
 // root reads the members of a collection of the service root, once for the whole

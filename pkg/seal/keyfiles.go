@@ -263,7 +263,7 @@ func readSecretFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stat secret file: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if mode := info.Mode().Perm(); mode&refusedBits(ownerOf(info), os.Geteuid()) != 0 {
 		return nil, fmt.Errorf("%w: %s has mode %04o, want %04o", ErrInsecureMode, path, mode, modeSecret)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxKeyFile))

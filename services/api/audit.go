@@ -84,7 +84,7 @@ func (a *auditor) ended(ctx context.Context, e ended) {
 	}
 	select {
 	case a.slots <- struct{}{}:
-		a.waiting.Go(func() {
+		a.waiting.Go(func() { //nolint:contextcheck // the record outlives its call
 			defer func() { <-a.slots }()
 			a.keepTrying(id, record, err)
 		})
@@ -123,8 +123,8 @@ func (a *auditor) close() {
 // tellLog writes the same into the log, which has room for one node.
 func (a *auditor) tellLog(ctx context.Context, r *rackbusv1.AuditRecord) {
 	attrs := []slog.Attr{
-		slog.String("op", r.GetRpc()), slog.String("caller", r.GetIdentity()), slog.String("role", access.Role(r.GetRole()).String()), //nolint:gosec // made from one
-		slog.String("peer", r.GetPeer()), slog.String("outcome", r.GetOutcome()),
+		slog.String("op", r.GetRpc()), slog.String("caller", r.GetIdentity()),
+		slog.String("role", access.Role(r.GetRole()).String()), slog.String("peer", r.GetPeer()), slog.String("outcome", r.GetOutcome()),
 	}
 	if id := r.GetJobId(); id != "" {
 		attrs = append(attrs, slog.String("job_id", id))

@@ -78,7 +78,7 @@ func auditRecord(ctx context.Context, e ended) *rackbusv1.AuditRecord {
 	reason, beside := notesOf(ctx)
 	if req != nil {
 		nodes := namedNodes(req, resp)
-		r.Nodes, r.NodeCount = nodes.first, uint32(len(nodes.seen)) //nolint:gosec // bounded by the size of a request
+		r.Nodes, r.NodeCount = nodes.first, uint32(len(nodes.seen))
 		attributes(req.ProtoReflect(), r.Attributes)
 		r.JobId = jobNamed(req, resp)
 	}

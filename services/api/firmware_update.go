@@ -53,6 +53,7 @@ func (m *rackManager) admitUpdate(ctx context.Context, req *rackmanager.UpdateFi
 		res, found, err := m.admitter.Lookup(ctx, idem, nil)
 		if err == nil && !found {
 			err = r
+			m.metrics.leafAdmission(job.TypeFirmwareUpdate, r)
 		}
 		return m.updateOutcome(req.GetNodeId(), res, err)
 	}

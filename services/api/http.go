@@ -29,8 +29,8 @@ type HTTPOptions struct {
 	TLS *tls.Config
 	// URL is where browsers reach the listener, for the log; empty is its address.
 	URL string
-	// Evidence serves what lies below /evidence/, whose links need no certificate; nil
-	// serves nothing there.
+	// Evidence serves what lies below /evidence/, whose links need no certificate;
+	// default is what GetEvidence links to, and nothing where there is no key for links.
 	Evidence http.Handler
 	// Console tunes the console; Conn, Secure and Logger are set by the server.
 	Console console.Options
@@ -65,6 +65,9 @@ func (s *Server) newBrowsers(opts HTTPOptions) (*browsers, error) {
 		if *value <= 0 {
 			*value = standard
 		}
+	}
+	if opts.Evidence == nil {
+		opts.Evidence = s.evidenceHandler()
 	}
 	b := &browsers{opts: opts, log: s.log, conn: inproc.New(s.unaryChain, s.streamChain)}
 	s.register(b.conn)

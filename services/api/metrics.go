@@ -20,6 +20,7 @@ type metrics struct {
 	viewJobs   prometheus.Gauge
 	hashSecond prometheus.Histogram
 	auditLost  prometheus.Counter
+	capacity   prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -53,8 +54,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "rackbus_audit_lost_total",
 			Help: "Calls whose audit record could not be stored; the log has them.",
 		}),
+		capacity: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rackbus_capacity_limit_records",
+			Help: "Job records that admission allows at a time (workflows.max_tracked_jobs).",
+		}),
 	}
-	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond, m.auditLost)
+	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond, m.auditLost, m.capacity)
 	return m
 }
 

@@ -123,6 +123,7 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 	}
 	if cfg.Console.Enabled {
 		opts.HTTP = &HTTPOptions{Addr: cfg.ConsoleAddr(), URL: consoleURL(cfg)}
+		opts.EvidenceBaseURL = consoleURL(cfg)
 	}
 	if opts.Plaintext {
 		env.Log.Warn("serving without TLS: every request, with its credentials, travels in clear")

@@ -21,6 +21,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/seal"
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 )
 
@@ -57,7 +58,7 @@ func TestRunFromConfiguration(t *testing.T) {
 	cfg, err := config.Load(config.Options{
 		Process: config.ProcessAPI, Optional: true, Environ: []string{"RACKBUS_ALLOW_INSECURE=1"},
 		Set: []string{
-			"tls.insecure=true", "listen=127.0.0.1", fmt.Sprintf("port=%d", addr.Port), "metrics.port=0", "console.port=0", "bus.urls=" + b.URL(),
+			"tls.insecure=true", "listen=127.0.0.1", fmt.Sprintf("port=%d", addr.Port), "metrics.port=0", "console.port=0", "auth.default_role=admin", "bus.urls=" + b.URL(),
 			"keys.dir=" + filepath.Join(dir, "keys"), "workflows.firmware_dir=" + filepath.Join(dir, "firmware"),
 		},
 	})
@@ -78,6 +79,9 @@ func TestRunFromConfiguration(t *testing.T) {
 		resp, err := rm.CreateNodes(t.Context(), &rackmanager.CreateNodesRequest{Nodes: set(compute("r1", "a"))})
 		return err == nil && resp.GetResponse().GetStatus() == statusOf(true)
 	}, 10*time.Second, 50*time.Millisecond)
+	who, err := rackbusv1.NewAccessClient(cc).WhoAmI(t.Context(), &rackbusv1.WhoAmIRequest{})
+	require.NoError(t, err)
+	require.Equal(t, rackbusv1.Role_ROLE_ADMIN, who.GetRole())
 	cancel()
 	require.NoError(t, <-done)
 	require.Contains(t, log.String(), "serving without TLS")

@@ -180,7 +180,7 @@ func (j *jobsService) steer(ctx context.Context, text, what string, change func(
 		switch {
 		case err == nil:
 			j.noteRollout(ctx, &next, what, now)
-			j.log.InfoContext(ctx, what, "job_id", next.ID.String(), "wave", next.Rollout.Wave,
+			j.log.InfoContext(ctx, "rollout steered", "job_id", next.ID.String(), "change", what, "wave", next.Rollout.Wave,
 				"reason", next.Rollout.Reason, "peer", callerOf(ctx))
 			return next, nil
 		case errors.Is(err, bus.ErrConflict):

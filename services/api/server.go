@@ -77,6 +77,7 @@ func New(opts Options) (*Server, error) {
 	s.view = jobview.New(jobview.Options{
 		Conn: opts.Conn, Retry: opts.Timing.WatchRetry, Logger: opts.Logger, OnSize: s.metrics.viewJobs.Set,
 	})
+	s.metrics.capacity.Set(float64(opts.Admission.MaxTrackedJobs))
 	adm := opts.Admission
 	adm.Conn, adm.Logger, adm.OnConflict = opts.Conn, opts.Logger, s.metrics.conflicts.Inc
 	if adm.BrokerLimit == 0 {

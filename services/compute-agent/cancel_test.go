@@ -106,7 +106,8 @@ func TestTerminateInInstallation(t *testing.T) {
 	j := b.Await(id)
 	require.Equal(t, job.StateTerminated, j.State, "%+v", j.Failure)
 	require.Equal(t, job.FailureTerminatedByOperator, j.Failure.FailureCode)
-	require.Contains(t, j.Failure.Message, "hardware state unknown")
+	require.Equal(t, "terminated during stage install (Running firmware workflow for target FW_BMC_0): "+
+		"hardware state unknown; in flight: task /redfish/v1/TaskService/Tasks/0", j.Failure.Message)
 	require.Contains(t, j.ResultJSON, "hardware state unknown")
 	require.Equal(t, job.StageFailed, j.Stage("install").Status)
 	// The node is free: the polls have ended.
@@ -114,6 +115,27 @@ func TestTerminateInInstallation(t *testing.T) {
 		all := b.rack.Requests("", reqlog.Filter{})
 		return time.Since(all[len(all)-1].End()) > 20*agenttest.Timing().TaskPoll.Interval
 	}, agenttest.Patience, 10*time.Millisecond)
+}
+
+// Who asks a job to stop whose device installs is told how long that may take.
+func TestCancelInInstallationSaysWhatCannotBeCut(t *testing.T) {
+	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 3 * time.Second })
+	b.Start()
+	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")))
+	b.AwaitStage(id, "install")
+	b.Cancel(id, job.CancelGraceful)
+	var stage job.Stage
+	for _, e := range b.Await(id).History {
+		if s, ok := job.RunningStage(e.Stages); ok && s.Name == "install" {
+			stage = s
+		}
+		if s, ok := job.RunningStage(e.Stages); ok && s.Name == "check" {
+			require.False(t, s.Uninterruptible)
+		}
+	}
+	timing := agenttest.Timing()
+	require.True(t, stage.Uninterruptible)
+	require.Equal(t, max(timing.TaskPoll.Limit+timing.LostTaskWindow, timing.UntrackedLimit), stage.StopLimit)
 }
 
 // A termination cuts the image that is being sent.
@@ -155,6 +177,8 @@ func TestRunLimit(t *testing.T) {
 	j := b.Await(id)
 	require.Equal(t, job.StateTimedOut, j.State, "%+v", j.Failure)
 	require.Equal(t, job.FailureDeadlineExceeded, j.Failure.FailureCode)
+	require.Contains(t, j.Failure.Message, "was cut during stage install (Running firmware workflow for target FW_BMC_0): "+
+		"hardware state unknown; in flight: task /redfish/v1/TaskService/Tasks/0")
 	require.Equal(t, "firmware update job passed its deadline", decode(t, j.ResultJSON)["summary"])
 	require.Equal(t, "Timeout", decode(t, j.ResultJSON)["error_code"])
 }

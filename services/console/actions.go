@@ -92,7 +92,7 @@ func actions() []action {
 			},
 		},
 		{
-			Word: "cancel", Label: "Cancel", Reason: true,
+			Word: "cancel", Label: "Cancel job", Reason: true,
 			Question: "Cancel this job?",
 			Warning: "A job that waits ends at once. One that runs stops at its next safe point, which can take a while when " +
 				"an image is being written; only then does it read cancelled and is its node free.",
@@ -103,7 +103,7 @@ func actions() []action {
 			do: cancel(rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL),
 		},
 		{
-			Word: "terminate", Label: "Terminate", Reason: true, Danger: true,
+			Word: "terminate", Label: "Terminate job", Reason: true, Danger: true,
 			Question: "Terminate this job by force?",
 			Warning: "The connection to the device is cut now, also in the middle of a write. The state of the hardware is " +
 				"unknown afterwards and needs to be looked at. Cancel is the safe way.",

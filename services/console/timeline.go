@@ -74,7 +74,7 @@ func (r stageRow) Status() statusInfo {
 	case rackbusv1.StageStatus_STAGE_STATUS_SKIPPED:
 		return statusInfo{Status: StatusNone, Label: "skipped"}
 	default:
-		return statusInfo{Status: StatusWaiting, Label: "not begun"}
+		return statusInfo{Status: StatusNone, Label: "not begun"}
 	}
 }
 

@@ -76,7 +76,8 @@ func (s *Service) term(ctx context.Context, partition int, lease *bus.FoldLease)
 	err := fold.Run(tctx, fold.Options{
 		Conn: s.o.Conn, Partition: partition, Retention: s.o.Retention, CommitInterval: s.o.CommitInterval,
 		Retry: s.o.Retry, ParkedLife: s.o.ParkedLife, CachedRecords: s.o.CachedRecords,
-		Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
+		Diagnose: s.o.Diagnose,
+		Log:      s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
 	})
 	if tctx.Err() == nil {
 		s.log.Warn("fold ended, its partition goes to the next", "partition", partition, "err", err)

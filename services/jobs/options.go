@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/firmware/artifact"
@@ -54,6 +55,10 @@ type Options struct {
 	// ArtifactsInStore keeps downloaded files in the object store of the bus in
 	// place of FirmwareDir, which then need not be shared.
 	ArtifactsInStore bool
+	// Diagnose has the registered nodes of jobs that have failed examined at once, by
+	// jobs that are admitted with Admission, whose Conn and Logger are set here.
+	Diagnose  bool
+	Admission admission.Options
 	// Limits of ending jobs; default DefaultLimits.
 	Limits Limits
 

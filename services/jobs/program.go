@@ -49,6 +49,7 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
 		Artifacts: artifacts, ArtifactsInStore: env.Config.Workflows.ArtifactStore == config.ArtifactStoreBus,
 		Opener: opener, ColdReboot: coldRebootTiming(env.Config.ColdRebootTiming()),
 		DrainTimeout: env.Config.Agent.DrainTimeout, ProgressInterval: env.Config.BusTiming().ProgressInterval,
+		Diagnose: env.Config.Diagnostics.Automatic, Admission: admissionFrom(env.Config),
 		Conn: conn, Instance: env.Instance, Retention: env.Config.TerminalJobTTL(),
 		FirmwareDir:    env.Config.Workflows.FirmwareDir,
 		CommitInterval: env.Config.BusTiming().FoldCommitInterval,

@@ -3,7 +3,6 @@
 package jobs_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,6 @@ import (
 
 	admit "github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/bus"
-	"github.com/rackbus/rackbus/pkg/failpoint"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/services/jobs"
@@ -100,12 +98,46 @@ func (o *rolling) awaitWave(n uint32) []uint32 {
 
 func (o *rolling) end(state job.State, children ...uint32) {
 	o.t.Helper()
-	for _, i := range children {
-		o.finished(o.id.Child(i), 1, state)
+	o.publishEnds(state, children)
+	o.awaitEnd(state, children...)
+}
+
+// publishEnds is what the agents of children say at their end, side by side.
+func (o *rolling) publishEnds(state job.State, children []uint32) {
+	o.t.Helper()
+	errs := make([]error, len(children))
+	var wg sync.WaitGroup
+	for k, i := range children {
+		at, now := o.nodes[i-1], time.Now().UTC()
+		wg.Go(func() {
+			errs[k] = o.conn.PublishEvent(o.t.Context(), &job.Event{
+				Kind: job.EventFinished, ID: o.id.Child(i), RackID: at.RackID, NodeID: at.NodeID, Type: job.TypeFirmwareUpdate,
+				Family: string(node.FamilyCompute), Epoch: 1, N: 9, Attempt: 1, State: state, At: now, StartedAt: now,
+			})
+		})
 	}
-	for _, i := range children {
-		o.awaitState(o.id.Child(i), state)
+	wg.Wait()
+	require.NoError(o.t, errors.Join(errs...))
+}
+
+// awaitEnd waits until children have ended as wanted.
+func (o *rolling) awaitEnd(state job.State, children ...uint32) {
+	o.t.Helper()
+	ids := make([]job.ID, len(children))
+	for k, i := range children {
+		ids[k] = o.id.Child(i)
 	}
+	o.await(fmt.Sprintf("%d jobs to be %s", len(ids), state), func() bool {
+		records, err := o.conn.Records(o.t.Context(), ids, 0)
+		require.NoError(o.t, err)
+		for _, r := range records {
+			if !r.State.Terminal() {
+				return false
+			}
+			require.Equal(o.t, state, r.State)
+		}
+		return len(records) == len(ids)
+	})
 }
 
 // requireHeld checks that children hold their nodes, though no agent is offered them.
@@ -131,8 +163,11 @@ func (o *rolling) awaitNothingKept() {
 
 func (o *rolling) requireAllFree() {
 	o.t.Helper()
-	for i, at := range o.nodes {
-		o.requireFree(at, o.id.Child(uint32(i)+1))
+	locks, err := o.conn.Locks(o.t.Context(), o.nodes)
+	require.NoError(o.t, err)
+	for i, l := range locks {
+		require.Empty(o.t, l.GetJobId())
+		require.Equal(o.t, o.id.Child(uint32(i)+1).String(), l.GetLastJobId())
 	}
 }
 
@@ -382,154 +417,4 @@ func TestLostCommandOfAWave(t *testing.T) {
 	r.await("its neighbour to be started", func() bool { return slices.Contains(o.offered(), 4) })
 	o.end(job.StateCompleted, 4)
 	r.awaitState(o.id, job.StatePartiallyFailed)
-}
-
-// TestRolloutOfACutOffAdmission lets the API die between the chunks of a batch. The
-// nodes that were attached start in waves once the admission is closed.
-func TestRolloutOfACutOffAdmission(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.start(hasty)
-	points := &failpoint.Points{}
-	points.Arm(admit.PointBetweenChunks, 0, func() error { return failpoint.ErrInjected })
-	a := r.admitter(func(o *admit.Options) { o.Failpoints, o.AdmitTimeout = points, 500*time.Millisecond })
-	req := asked("r", 0, 241)
-	req.Rollout = &job.RolloutPlan{WavePercent: 1}
-	res, err := a.Admit(t.Context(), req)
-	require.NoError(t, err)
-	require.Equal(t, 240, res.Admitted())
-	o := &rolling{rig: r, admitter: a, id: res.JobID}
-	for _, n := range res.Nodes[:240] {
-		o.nodes = append(o.nodes, n.Ref)
-	}
-	require.Equal(t, []uint32{1, 2, 3}, o.awaitWave(1), "one percent of those attached, rounded up")
-	o.change(func(p job.Record) job.Record {
-		next, _, err := job.AbortRollout(p, "", "eve", time.Now())
-		require.NoError(t, err)
-		return next
-	})
-	o.end(job.StateCompleted, 1, 2, 3)
-	r.awaitState(o.id, job.StatePartiallyFailed)
-	o.requireAllFree()
-}
-
-// TestRolloutSurvivesItsService kills the jobs service around every transaction that
-// starts children, between waves, and while a stop ends the rest. No child is lost,
-// none is started twice, and none after the stop.
-func TestRolloutSurvivesItsService(t *testing.T) {
-	t.Parallel()
-	const total, wave = 1000, 450 // a wave takes two transactions
-	r := newRig(t)
-	// mortal is a replica that stands still at a point, until it is killed there.
-	mortal := func(point string) (kill func()) {
-		points, arrived, killed := &failpoint.Points{}, make(chan struct{}), make(chan struct{})
-		var once sync.Once
-		points.Arm(point, 0, func() error {
-			once.Do(func() { close(arrived) })
-			<-killed
-			return failpoint.ErrInjected // nothing after it is done
-		})
-		rep := r.start(hasty, func(o *jobs.Options) { o.Failpoints = points })
-		return func() {
-			<-arrived
-			rep.cancel()
-			close(killed)
-			rep.stop(t)
-		}
-	}
-	kill := mortal("rollout.before_commit")
-	o := r.roll(fmt.Sprintf("wave=%d; max-failures=1", wave), asked("r", 0, total))
-	kill()
-	require.Zero(t, o.parent().Rollout.Wave)
-	require.Empty(t, o.released())
-	mortal("rollout.after_commit")()
-	// After the first transaction of the wave, which has started a part of it.
-	half := o.parent()
-	require.Equal(t, uint32(1), half.Rollout.Wave)
-	require.NotEmpty(t, o.released())
-	require.Equal(t, o.released(), o.offered())
-	require.NotEmpty(t, half.RolloutPending(1))
-
-	rep := r.start(hasty)
-	members := o.awaitWave(1)
-	require.Len(t, members, wave)
-	commands := o.stored(members)
-	o.end(job.StateCompleted, members[1:]...)
-	rep.stop(t) // between two waves
-	o.finished(o.id.Child(1), 1, job.StateCompleted)
-
-	rep = r.start(hasty)
-	second := o.awaitWave(2)
-	require.Len(t, second, wave)
-	require.Equal(t, commands, o.stored(members), "no command was stored twice")
-	rep.stop(t)
-
-	kill = mortal("rollout.end")
-	o.finished(o.id.Child(second[0]), 1, job.StateFailed)
-	o.finished(o.id.Child(second[1]), 1, job.StateFailed)
-	kill()
-	require.Equal(t, job.RolloutStopped, o.parent().Rollout.State)
-	r.start(hasty)
-	for i := uint32(2*wave + 1); i <= total; i++ {
-		r.awaitState(o.id.Child(i), job.StateCancelled)
-	}
-	o.end(job.StateCompleted, second[2:]...)
-	parent := r.awaitState(o.id, job.StatePartiallyFailed)
-	require.Equal(t, job.Counts{Completed: 2*wave - 2, Failed: 2, Cancelled: total - 2*wave}, parent.Counts)
-	require.Equal(t, uint32(2*wave), parent.Rollout.Released.Len())
-	o.requireAllFree()
-}
-
-// stored are the revisions of the commands of children.
-func (o *rolling) stored(children []uint32) []bus.Revision {
-	o.t.Helper()
-	var out []bus.Revision
-	for _, i := range children {
-		_, rev, err := o.conn.Command(o.t.Context(), node.FamilyCompute, o.nodes[i-1])
-		require.NoError(o.t, err)
-		out = append(out, rev)
-	}
-	return out
-}
-
-// TestLargeWaveWhileItsChildrenWork starts a wave of several transactions while the
-// fold changes the parent's record for the children that have started.
-func TestLargeWaveWhileItsChildrenWork(t *testing.T) {
-	t.Parallel()
-	const total = 900
-	r := newRig(t)
-	r.start(hasty)
-	r.start(hasty)
-	commands, err := r.conn.Commands(t.Context(), node.FamilyCompute)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var agents sync.WaitGroup
-	defer agents.Wait()
-	defer cancel()
-	taken := make(map[job.ID]bus.Revision)
-	agents.Go(func() {
-		for ctx.Err() == nil {
-			_ = commands.Fetch(ctx, 50, func(d *bus.Delivery) {
-				if first, again := taken[d.ID]; again && first != d.Revision {
-					t.Errorf("job %s was offered twice", d.ID)
-				}
-				taken[d.ID] = d.Revision
-				e := job.Event{
-					Kind: job.EventFinished, ID: d.ID, RackID: d.Ref().RackID, NodeID: d.Ref().NodeID, Epoch: 1, N: 9,
-					State: job.StateCompleted, At: time.Now().UTC(), StartedAt: time.Now().UTC(), CommandSeq: uint64(d.Revision),
-				}
-				if r.conn.PublishEvent(ctx, &e) == nil {
-					_ = d.Finish(ctx)
-				}
-			})
-		}
-	})
-	o := r.roll("wave=100%", asked("r", 0, total))
-	parent := r.awaitState(o.id, job.StateCompleted)
-	require.Equal(t, uint32(1), parent.Rollout.Wave)
-	require.Equal(t, uint32(total), parent.Counts.Completed)
-	o.requireAllFree()
-	cancel()
-	agents.Wait()
-	require.Len(t, taken, total)
 }

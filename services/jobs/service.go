@@ -54,6 +54,11 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("provision bus: %w", err)
 	}
+	diagnoses, end, err := s.diagnoses()
+	if err != nil {
+		return err
+	}
+	defer end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -63,15 +68,14 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	handler := &timers.Handler{
 		Conn: s.o.Conn, Limits: s.o.Limits, FirmwareDir: s.o.FirmwareDir, Caches: s.catalog, Retention: s.o.Retention,
-		QueueDeadline: s.o.QueueDeadline,
-		Log:           s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
+		QueueDeadline: s.o.QueueDeadline, Diagnoses: diagnoses,
+		Log: s.log, Metrics: s.metrics, Failpoints: s.o.Failpoints,
 	}
 	wg.Go(func() { handler.Run(ctx) })
 	if s.downloads != nil {
 		defer s.downloads.fetcher.Close()
 		wg.Go(func() { s.downloads.workflow.Housekeep(ctx) })
 	}
-	var err error
 	wg.Go(func() {
 		// Without it the rest would go on, and its jobs wait for ever.
 		if err = s.coordinate(ctx); err != nil {

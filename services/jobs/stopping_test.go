@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	admit "github.com/rackbus/rackbus/pkg/admission"
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
@@ -19,6 +20,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs"
 )
 
 // agent runs the runtime of the compute agents until the test ends.
@@ -74,7 +76,7 @@ func TestDeadlineOfABatch(t *testing.T) {
 	r.armBatch(id, time.Now())   // before the service folds anything of it
 	stubborn := r.session()      // never confirms
 	r.claim(id.Child(4), stubborn.ID())
-	r.start(hasty)
+	r.start(hasty, func(o *jobs.Options) { o.Limits.DeadlineGrace = 3 * time.Second })
 
 	r.await("the request to stop", func() bool {
 		cp, rev := r.checkpoint(id.Child(2))
@@ -243,4 +245,34 @@ func TestQueuedAndParkedEndAtOnce(t *testing.T) {
 	require.Equal(t, holder.String(), l.GetJobId())
 	require.Empty(t, l.GetQueue())
 	require.False(t, r.record(holder).State.Terminal())
+}
+
+// TestSupersede replaces a job that has not started, and then meets one that has.
+func TestSupersede(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	a, err := admit.New(admit.Options{Conn: r.connect("api"), Logger: r.log})
+	require.NoError(t, err)
+	t.Cleanup(a.Close)
+	req := asked("s", 0, 1)
+	at := req.Nodes[0].Ref
+	old, err := a.AdmitLeaf(t.Context(), req)
+	require.NoError(t, err)
+	req.OnBusy = admit.OnBusySupersede
+	newer, err := a.AdmitLeaf(t.Context(), req)
+	require.NoError(t, err)
+
+	rec := r.awaitState(old.JobID, job.StateSuperseded)
+	require.Equal(t, job.FailureSuperseded, rec.Failure.FailureCode)
+	require.Contains(t, rec.Failure.Message, newer.JobID.String(), "it says by whom")
+	require.Contains(t, rec.Description, newer.JobID.String())
+	require.Equal(t, newer.JobID.String(), r.lock(at).GetJobId(), "the node is handed over in the same commit")
+
+	r.claim(newer.JobID, r.session().ID())
+	_, err = a.AdmitLeaf(t.Context(), req)
+	var refusal *admit.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, newer.JobID, refusal.Holder)
+	require.Contains(t, refusal.Message, newer.JobID.String())
 }

@@ -4,6 +4,7 @@ package switchagent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -243,6 +244,22 @@ func TestImageUpdateCancelled(t *testing.T) {
 		b.AwaitStage(id, "wait_for_install_handoff")
 		b.Cancel(id, job.CancelGraceful)
 		require.Equal(t, job.StateCompleted, b.Await(id).State)
+	})
+	t.Run("by force in the installation", func(t *testing.T) {
+		b := newBench(t, func(o *nvswitch.Options) { o.Timing.Install = agenttest.Patience })
+		b.start(nil)
+		id := b.admitImage(b.imageFile("25.02.4440"))
+		b.AwaitStage(id, "wait_for_install_handoff")
+		b.Cancel(id, job.CancelTerminate)
+		j := b.Await(id)
+		require.Equal(t, job.StateTerminated, j.State)
+		action := decode(t, j.ResultJSON)["install_job_id"]
+		require.NotEmpty(t, action)
+		require.Equal(t, "terminated during stage wait_for_install_handoff (Waiting for the switch to reboot into the image): "+
+			fmt.Sprintf("hardware state unknown; in flight: action %v", action), j.Failure.Message)
+		stage := j.Stage("wait_for_install_handoff")
+		require.True(t, stage.Uninterruptible)
+		require.Greater(t, stage.StopLimit, b.timing.HandoffLimit, "what follows goes on with the change")
 	})
 }
 

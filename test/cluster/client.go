@@ -34,7 +34,13 @@ const maxAnswer = 4 << 20
 // comes back by itself when the replica was away.
 func (c *Cluster) Client(i int, opts ...grpc.DialOption) *Client {
 	c.t.Helper()
-	source, err := c.identity("client")
+	return c.ClientAs("client", i, opts...)
+}
+
+// ClientAs is Client with the certificate of a role.
+func (c *Cluster) ClientAs(role string, i int, opts ...grpc.DialOption) *Client {
+	c.t.Helper()
+	source, err := c.identity(role)
 	require.NoError(c.t, err)
 	config, err := source.Client("127.0.0.1")
 	require.NoError(c.t, err)

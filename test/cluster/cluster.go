@@ -107,6 +107,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 		require.NoError(t, c.bootstrap(opts))
 	} else {
 		require.NoError(t, seal.WriteKeys(c.keys, node.KeyFamilies()))
+		require.NoError(t, seal.EnsureLinkKey(c.keys))
 		require.NoError(t, certs.InitCA(c.tlsDir(), nil))
 		require.NoError(t, c.addBrokers(opts.Brokers, opts.PlainStore))
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -178,16 +180,11 @@ func (s *scene) requireOutsiderReads(t *testing.T) {
 	defer operator.Close()
 	js, err := jetstream.New(operator)
 	require.NoError(t, err)
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "SITE_EVENTS", MaxAge: 24 * time.Hour, MaxBytes: 1 << 30,
-		Sources: []*jetstream.StreamSource{{
-			Name:     "RACKBUS_EVENTS",
-			External: &jetstream.ExternalStream{APIPrefix: "JS.rackbus.api", DeliverPrefix: "deliver.ext"},
-			SubjectTransforms: []jetstream.SubjectTransformConfig{{
-				Source: "rackbus.events.*.*.*.*.*", Destination: "site.events.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}.{{wildcard(4)}}.{{wildcard(5)}}",
-			}},
-		}},
-	})
+	text, err := os.ReadFile(filepath.Join(shipped, "site-events.json"))
+	require.NoError(t, err)
+	var stream jetstream.StreamConfig
+	require.NoError(t, json.Unmarshal(text, &stream))
+	_, err = js.CreateStream(ctx, stream)
 	require.NoError(t, err)
 	requireEvents(ctx, t, s, "ext", "SITE_EVENTS", "", "site.events.r.")
 }

@@ -11,7 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
@@ -80,7 +83,39 @@ func (s *scene) work(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rackmanager.JobExecutionState_JOB_EXECUTION_STATE_COMPLETED, job.GetExecutionState(), "%v", job)
 	}
+	s.diagnose(ctx, t)
 	s.requireNoRefusal(t)
+}
+
+// diagnose: the agent leaves evidence, the API gives it out, and keeps who asked for it.
+func (s *scene) diagnose(ctx context.Context, t *testing.T) {
+	started, err := s.Jobs.StartNodeDiagnostics(ctx, &rackbusv1.StartNodeDiagnosticsRequest{
+		Nodes: []*rackbusv1.DiagnosedNode{{RackId: "r", NodeId: "compute-0001"}},
+	})
+	require.NoError(t, err)
+	_, err = s.WaitJob(ctx, started.GetJobId())
+	require.NoError(t, err)
+	job, err := s.Jobs.GetJob(ctx, &rackbusv1.GetJobRequest{JobId: started.GetJobId(), IncludeChildren: true})
+	require.NoError(t, err)
+	require.Len(t, job.GetChildren(), 1)
+	evidence, err := s.Jobs.GetEvidence(ctx, &rackbusv1.GetEvidenceRequest{JobId: job.GetChildren()[0].GetJobId()})
+	require.NoError(t, err)
+	require.Equal(t, rackbusv1.EvidenceStatus_EVIDENCE_STATUS_AVAILABLE, evidence.GetStatus(), "%v of %v", evidence, job)
+
+	_, err = rackbusv1.NewAccessClient(s.Conn).ListAuditRecords(ctx, &rackbusv1.ListAuditRecordsRequest{})
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "an operator is no admin: %v", err)
+	audit, err := rackbusv1.NewAccessClient(s.ClientAs("admin", 0).Conn).ListAuditRecords(ctx, &rackbusv1.ListAuditRecordsRequest{
+		Rpc: "StartNodeDiagnostics",
+	})
+	require.NoError(t, err)
+	require.Len(t, audit.GetRecords(), 1)
+	require.Equal(t, "spiffe://rackbus/operator", audit.GetRecords()[0].GetIdentity())
+
+	_, err = rackbusv1.NewAccessClient(s.ClientAs("compute-agent", 0).Conn).WhoAmI(ctx, &rackbusv1.WhoAmIRequest{})
+	if err == nil {
+		_, err = s.ClientAs("compute-agent", 0).Jobs.ListJobs(ctx, &rackbusv1.ListJobsRequest{})
+	}
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "an agent's certificate is of the same authority: %v", err)
 }
 
 // requireNoRefusal looks for what clients and servers log when a right is missing.

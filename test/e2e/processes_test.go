@@ -36,6 +36,7 @@ func TestSeparateProcesses(t *testing.T) {
 		{"shelf controller", s.updateShelf},
 		{"up to date", s.upToDate},
 		{"failing tray", s.failingTray},
+		{"diagnose tray", s.diagnoseTray},
 		{"busy node", s.busyNode},
 		{"cancel", s.cancelAtSafePoint},
 		{"update in waves", s.updateInWaves},

@@ -181,7 +181,7 @@ func (o *output) awaitEnds(ctx context.Context, t *testing.T, n int) {
 
 // follow runs the Go example until the test ends.
 func follow(ctx context.Context, t *testing.T, c *cluster.Cluster, program string) *output {
-	cert, key, roots := c.Certificate("client")
+	cert, key, roots := c.Certificate("client.crt"), c.Certificate("client.key"), c.Certificate("ca.crt")
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, program, "--server", strings.Join(c.BusURLs(), ","), "--tls-first",
 		"--ca", roots, "--cert", cert, "--key", key, "--consumer", "site")
@@ -226,9 +226,8 @@ type shell struct {
 
 func newShell(t *testing.T, c *cluster.Cluster, commands string) *shell {
 	dir := t.TempDir()
-	cert, key, roots := c.Certificate("client")
-	for name, file := range map[string]string{"client.crt": cert, "client.key": key, "ca.crt": roots} {
-		require.NoError(t, os.Symlink(file, filepath.Join(dir, name)))
+	for _, name := range []string{"client.crt", "client.key", "ca.crt"} {
+		require.NoError(t, os.Symlink(c.Certificate(name), filepath.Join(dir, name)))
 	}
 	return &shell{t: t, dir: dir, env: append(os.Environ(),
 		"PATH="+filepath.Dir(commands)+string(os.PathListSeparator)+os.Getenv("PATH"),

@@ -214,7 +214,8 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 		Conn: a.conn, Family: r.Family, Instance: "agent", Opener: opener,
 		Handlers: devices.Handlers(), Queries: devices.Queries(),
 		ProgressInterval: 20 * time.Millisecond, ParentPause: 20 * time.Millisecond,
-		DrainTimeout: o.DrainTimeout, CutTimeout: 5 * time.Second, Failpoints: o.Failpoints, Logger: cmp.Or(o.Logger, r.log),
+		DrainTimeout: o.DrainTimeout, CutTimeout: 5 * time.Second, DeadlineGrace: 500 * time.Millisecond,
+		Failpoints: o.Failpoints, Logger: cmp.Or(o.Logger, r.log),
 	})
 	require.NoError(r.T, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.T.Context()))

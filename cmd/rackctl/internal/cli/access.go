@@ -40,7 +40,9 @@ func newWhoAmI(p *program) *cobra.Command {
 	return cmd
 }
 
-func newAudit(p *program) *cobra.Command { return group("audit", "See who has changed what", newAuditList(p)) }
+func newAudit(p *program) *cobra.Command {
+	return group("audit", "See who has changed what", newAuditList(p))
+}
 
 func newAuditList(p *program) *cobra.Command {
 	var rack, nodeID string

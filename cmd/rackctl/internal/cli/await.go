@@ -20,20 +20,21 @@ const changeBuffer = 256
 func (p *program) await(ctx context.Context, s *server, id string) (*rackbusv1.GetJobResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timing := p.env.Timing.withDefaults()
-	changes, done := make(chan change, changeBuffer), make(chan struct{})
+	changes := make(chan change, changeBuffer)
 	w := &watcher{s: s, timing: timing, id: id, out: changes}
 	go func() {
-		defer close(done)
+		defer close(changes)
 		w.run(ctx)
 	}()
 	defer func() {
 		cancel()
-		<-done
+		for range changes { // until the watcher has gone
+		}
 	}()
 	signals, unsubscribe := p.env.Signals()
 	defer unsubscribe()
 
-	view := newLive(p.env, id)
+	view := newLive(p.env)
 	defer view.close()
 	draw := time.NewTicker(timing.Redraw)
 	defer draw.Stop()
@@ -41,14 +42,12 @@ func (p *program) await(ctx context.Context, s *server, id string) (*rackbusv1.G
 	defer clock.Stop()
 	for {
 		select {
-		case c := <-changes:
-			switch {
-			case c.err != nil:
-				return nil, c.err
-			case c.note != "":
-				view.note(c.note)
-			default:
-				view.take(c.job)
+		case c, more := <-changes:
+			if !more {
+				return nil, failedf("the server no longer tells of job %s", id)
+			}
+			if err := view.change(c); err != nil {
+				return nil, err
 			}
 			if view.ended() {
 				return p.whole(ctx, s, id, view)
@@ -70,7 +69,7 @@ func (p *program) whole(ctx context.Context, s *server, id string, view *live) (
 	resp, err := s.job(ctx, id)
 	if err == nil && terminal(resp.GetJob().GetState()) {
 		for _, child := range resp.GetChildren() {
-			view.take(child) // the end of the parent may have come first
+			view.take(child, false) // the end of the parent may have come first
 		}
 		return resp, nil
 	}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -197,10 +198,10 @@ func newFabricTelemetry(p *program) *cobra.Command {
 				return p.eachRegistered(out, use, refsOfSet(set), func(i int) (string, error) {
 					resp, err := s.racks.SetScaleUpFabricTelemetryInterfaceState(ctx,
 						&rackmanager.SetScaleUpFabricTelemetryInterfaceStateRequest{Node: set.GetNodes()[i], Enable: on})
-					if err == nil && !succeeded(resp.GetStatus()) && resp.GetErrorMessage() == "" {
-						return "no reason was given", nil
+					if err != nil || succeeded(resp.GetStatus()) {
+						return "", err
 					}
-					return resp.GetErrorMessage(), err
+					return cmp.Or(resp.GetErrorMessage(), "no reason was given"), nil
 				})
 			})
 	}

@@ -244,7 +244,11 @@ func jobFacts(env *Env, j *rackbusv1.Job) *table {
 		fact("Because", f.GetMessage())
 		fact("Phase", f.GetPhase())
 		if d := f.GetDevice(); d != nil {
-			fact("Device said", strings.TrimSpace(strings.Join(nonEmpty(d.GetMessageId(), d.GetMessage(), d.GetSeverity()), ": ")))
+			said := d.GetMessage()
+			if more := nonEmpty(d.GetSeverity(), d.GetMessageId()); len(more) > 0 {
+				said += " (" + strings.Join(more, ", ") + ")"
+			}
+			fact("Device said", strings.TrimSpace(said))
 			fact("Resolution", d.GetResolution())
 		}
 	}

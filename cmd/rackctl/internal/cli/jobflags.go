@@ -38,8 +38,8 @@ func addJobFlags(cmd *cobra.Command, batch bool) *jobFlags {
 	flags.StringVar(&f.name, "name", "", "`NAME` of the job, for people")
 	flags.StringVar(&f.deadline, "deadline", "", "when the job has to have ended: a moment (RFC 3339) or a time from now such as 90m")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes a repeated call find the job of the first")
-	flags.StringVar(&f.onBusy, "on-busy", "", "what to do where another job holds a node: refuse, queue or supersede (force needs the role admin)")
-	complete(cmd, "on-busy", []string{"refuse", "queue", "supersede", "force"})
+	flags.StringVar(&f.onBusy, "on-busy", "", "what to do where another job holds a node: refuse, queue or supersede")
+	complete(cmd, "on-busy", []string{"refuse", "queue", "supersede"})
 	if batch {
 		flags.StringVar(&f.rollout, "rollout", "", "`PLAN` by which the nodes start in waves; see docs/rackctl.md")
 	}

@@ -18,7 +18,6 @@ import (
 type live struct {
 	env *Env
 	w   io.Writer
-	id  string
 
 	job      *rackbusv1.Job
 	children map[string]*rackbusv1.Job
@@ -36,13 +35,26 @@ type toldState struct {
 	percent uint32
 }
 
-func newLive(env *Env, id string) *live {
-	return &live{env: env, w: env.Stderr, id: id, children: make(map[string]*rackbusv1.Job), told: make(map[string]toldState)}
+func newLive(env *Env) *live {
+	return &live{env: env, w: env.Stderr, children: make(map[string]*rackbusv1.Job), told: make(map[string]toldState)}
 }
 
-// take takes in a change.
-func (v *live) take(j *rackbusv1.Job) {
-	if j.GetJobId() == v.id {
+// change takes in what a watch tells; the error is that of the watch.
+func (v *live) change(c change) error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.note != "":
+		v.note(c.note)
+	default:
+		v.take(c.job, c.own)
+	}
+	return nil
+}
+
+// take takes in a change of the job (own) or of one of its children.
+func (v *live) take(j *rackbusv1.Job, own bool) {
+	if own {
 		if newer(j, v.job) {
 			v.job = j
 		}
@@ -51,7 +63,7 @@ func (v *live) take(j *rackbusv1.Job) {
 	}
 	v.dirty = true
 	if !v.env.Redraw {
-		v.line(j)
+		v.line(j, own)
 	}
 }
 
@@ -75,11 +87,10 @@ func byNode(jobs map[string]*rackbusv1.Job) []*rackbusv1.Job {
 
 // line writes a change in plain text. Of children only their states are told:
 // they are many.
-func (v *live) line(j *rackbusv1.Job) {
+func (v *live) line(j *rackbusv1.Job, own bool) {
 	now := toldState{j.GetState(), cell(j.GetStateDescription()), j.GetPercent()}
 	last, known := v.told[j.GetJobId()]
-	child := j.GetJobId() != v.id
-	if known && now.state == last.state && (child || now.text == last.text && now.percent < last.percent+plainStep) {
+	if known && now.state == last.state && (!own || now.text == last.text && now.percent < last.percent+plainStep) {
 		return
 	}
 	if known && terminal(last.state) {
@@ -87,7 +98,7 @@ func (v *live) line(j *rackbusv1.Job) {
 	}
 	v.told[j.GetJobId()] = now
 	who := "job"
-	if child {
+	if !own {
 		who = cell(place(j.GetRackId(), j.GetNodeId()))
 	}
 	text := now.text
@@ -153,8 +164,11 @@ func (v *live) close() {
 	v.lines = 0
 }
 
-// barWidth is the length of a bar, in columns.
-const barWidth = 20
+// The lengths of a bar, and of the states that most jobs have, in columns.
+const (
+	barWidth  = 20
+	wordWidth = len("completed")
+)
 
 // paint makes the lines of the picture.
 func (v *live) paint() []string {
@@ -200,7 +214,7 @@ func (v *live) row(j *rackbusv1.Job, width, names int, text string) string {
 		name := clip(cell(place(j.GetRackId(), j.GetNodeId())), names)
 		head = "  " + name + strings.Repeat(" ", names-utf8.RuneCountInString(name)) + " "
 	}
-	word := stateWord(j.GetState())
+	word := fmt.Sprintf("%-*s", wordWidth, stateWord(j.GetState()))
 	used := utf8.RuneCountInString(head) + barWidth + len(" 100%  ") + len(word) + 2
 	return fmt.Sprintf("%s%s %3d%%  %s  %s", head, bar, done, paint(colours, look, word), clip(text, width-used-1))
 }

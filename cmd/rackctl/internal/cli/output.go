@@ -41,7 +41,9 @@ func addOutput(cmd *cobra.Command, forms ...string) *output {
 }
 
 // answers is the flag -o of commands that show what a server says.
-func answers(cmd *cobra.Command) *output { return addOutput(cmd, formTable, formWide, formJSON, formYAML) }
+func answers(cmd *cobra.Command) *output {
+	return addOutput(cmd, formTable, formWide, formJSON, formYAML)
+}
 
 func (o *output) check() error {
 	if !slices.Contains(o.forms, o.form) {

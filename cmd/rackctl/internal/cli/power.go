@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -206,10 +207,10 @@ shows the power states as they are and changes nothing.
 			return p.eachRegistered(out, "accepted", refs, func(i int) (string, error) {
 				ctx, reason := withReason(ctx)
 				resp, err := s.racks.SetPowerState(ctx, &rackmanager.SetPowerStateRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID, Operation: v.op})
-				if err == nil && !succeeded(resp.GetStatus()) && *reason == "" {
-					return "no reason was given", nil
+				if err != nil || succeeded(resp.GetStatus()) {
+					return "", err
 				}
-				return *reason, err
+				return cmp.Or(*reason, "no reason was given"), nil
 			})
 		})
 	}

@@ -370,19 +370,19 @@ func TestUpdateUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	direct := []string{"--direct", "--bmc", "127.0.0.1", "--type", "compute_gb200_nvidia"}
 	for want, args := range map[string][]string{
-		"give --direct":              {image, "--bmc", "x", "--type", "compute_gb200_nvidia"},
-		"which nodes?":               {image},
-		"needs --bmc":                {image, "--direct", "--type", "compute_gb200_nvidia"},
-		"once for each file":         append([]string{image, "--component", "A", "--component", "B"}, direct...),
-		"unknown node type":          {image, "--direct", "--bmc", "x", "--type", "compute_gb999_acme"},
-		"is not HOST":                {image, "--direct", "--bmc", "https://x", "--type", "compute_gb200_nvidia"},
-		"no such file":               append([]string{"testdata/nothing"}, direct...),
-		"is empty":                   append([]string{empty}, direct...),
-		"--tls-name needs --ca":      append([]string{image, "--tls-name", "n"}, direct...),
-		"no certificate in PEM form": append([]string{image, "--ca", image}, direct...),
-		"unknown form of output":     append([]string{image, "-o", "xml"}, direct...),
+		"give --direct":                 {image, "--bmc", "x", "--type", "compute_gb200_nvidia"},
+		"which nodes?":                  {image},
+		"needs --bmc":                   {image, "--direct", "--type", "compute_gb200_nvidia"},
+		"once for each file":            append([]string{image, "--component", "A", "--component", "B"}, direct...),
+		"unknown node type":             {image, "--direct", "--bmc", "x", "--type", "compute_gb999_acme"},
+		"is not HOST":                   {image, "--direct", "--bmc", "https://x", "--type", "compute_gb200_nvidia"},
+		"no such file":                  append([]string{"testdata/nothing"}, direct...),
+		"is empty":                      append([]string{empty}, direct...),
+		"--tls-name needs --ca":         append([]string{image, "--tls-name", "n"}, direct...),
+		"no certificate in PEM form":    append([]string{image, "--ca", image}, direct...),
+		"unknown form of output":        append([]string{image, "-o", "xml"}, direct...),
 		"output \"yaml\" with --direct": append([]string{image, "-o", "yaml"}, direct...),
-		"there are compute_gb200":    {image, "--direct", "--bmc", "x", "--type", "switch_gb200_nvidia"},
+		"there are compute_gb200":       {image, "--direct", "--bmc", "x", "--type", "switch_gb200_nvidia"},
 	} {
 		got := run(t, append([]string{"firmware", "update"}, args...)...)
 		require.Equal(t, cli.ExitUsage, got.code, want)

@@ -20,6 +20,8 @@ import (
 // change is one thing that a watch tells.
 type change struct {
 	job *rackbusv1.Job
+	// own says that it is the watched job, not a child.
+	own bool
 	// note is something about the watch itself.
 	note string
 	// err ends the watch.
@@ -55,10 +57,11 @@ func (w *watcher) run(ctx context.Context) {
 		return
 	}
 	j := first.GetJob()
+	w.id = j.GetJobId() // as the server writes it
 	for _, child := range first.GetChildren() {
 		w.tell(ctx, change{job: child})
 	}
-	w.tell(ctx, change{job: j})
+	w.tell(ctx, change{job: j, own: true})
 	if terminal(j.GetState()) {
 		return
 	}
@@ -140,7 +143,7 @@ func (w *watcher) once(ctx context.Context, filter *rackbusv1.JobFilter, token *
 				return status.Errorf(codes.NotFound, "job %s is no longer kept", w.id)
 			}
 		} else if j := resp.GetJob(); j.GetJobId() == w.id || j.GetParentJobId() == w.id && j != nil {
-			w.tell(ctx, change{job: j})
+			w.tell(ctx, change{job: j, own: j.GetJobId() == w.id})
 		}
 		*token = resp.GetResumeToken()
 	}
@@ -205,7 +208,7 @@ func (w *watcher) poll(ctx context.Context) {
 		for _, j := range jobs[1:] {
 			w.tell(ctx, change{job: j})
 		}
-		w.tell(ctx, change{job: jobs[0]})
+		w.tell(ctx, change{job: jobs[0], own: true})
 		if terminal(jobs[0].GetState()) {
 			return
 		}

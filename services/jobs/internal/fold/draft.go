@@ -9,6 +9,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs/internal/diagnose"
 )
 
 // fixedMessages are the messages of a commit besides what events cause: the
@@ -35,6 +36,9 @@ type draft struct {
 	guards []guarded
 	// erase are the commands whose sealed content is not needed any more.
 	erase []bus.Revision
+
+	// diagnose says that nodes whose jobs have failed are examined.
+	diagnose bool
 
 	// input are all events taken in, to build the commit anew.
 	input    []bus.StoredEvent
@@ -152,8 +156,14 @@ func (d *draft) put(after job.Record, c job.Change) {
 	}
 	if ended {
 		d.leave(&after)
+		if d.examine(&after) {
+			d.messages++ // the timer
+		}
 	}
 }
+
+// examine reports whether the node of a job that has ended is to be examined.
+func (d *draft) examine(r *job.Record) bool { return d.diagnose && diagnose.Wanted(r) }
 
 // leave notes what a job that has ended sets free: its node, and what is reserved
 // for a coordinator, whatever way it ended.

@@ -41,6 +41,7 @@ func TestCommitsOfAnySizeAndCrashesGiveTheSame(t *testing.T) {
 		for done := 0; done < len(family.Events); {
 			n := rapid.IntRange(1, len(family.Events)-done).Draw(t, "events of the commit")
 			d := newDraft(s.get, nil)
+			d.diagnose = true
 			for i := done; i < done+n; i++ {
 				_, err := d.take(bus.StoredEvent{Event: family.Events[i], Sequence: uint64(i + 1)})
 				require.NoError(t, err)
@@ -172,6 +173,7 @@ func TestPlan(t *testing.T) {
 			s := leafSpec(id)
 			s.Cleanup = tc.plan
 			d := newDraft(storeOf([]job.Record{job.NewLeaf(s)}).get, map[node.Ref]bus.Lock{})
+			d.diagnose = true
 			for _, e := range tc.events {
 				take(t, d, e)
 			}

@@ -51,6 +51,9 @@ func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration,
 		ch := d.changed[id]
 		p.records = append(p.records, recordWrite{ch.after, ch.before.rev})
 		if ch.after.State.Terminal() {
+			if d.examine(&ch.after) {
+				p.timers = append(p.timers, timerWrite{bus.TimerDiagnose, id, now})
+			}
 			if id.IsTopLevel() {
 				p.timers = append(p.timers, timerWrite{bus.TimerReap, id, ch.after.FinishedAt.Add(retention)})
 				if len(ch.after.Cleanup) > 0 {

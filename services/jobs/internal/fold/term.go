@@ -57,6 +57,8 @@ type Options struct {
 	ParkedLife time.Duration
 	// CachedRecords bounds the records kept in memory between commits.
 	CachedRecords int
+	// Diagnose arms a timer for the examination of nodes whose jobs have failed.
+	Diagnose bool
 
 	Log        *slog.Logger
 	Metrics    *observe.Metrics
@@ -75,6 +77,12 @@ type Term struct {
 	after   *aftermath
 }
 
+func (t *Term) newDraft() *draft {
+	d := newDraft(t.cache.get, t.locks)
+	d.diagnose = t.o.Diagnose
+	return d
+}
+
 // Run folds the partition's events until ctx ends, another process turns out to
 // be active (ErrFenced), or the bus fails. It can be called once.
 func Run(ctx context.Context, o Options) error {
@@ -82,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 		o: o, cache: newCache(o.CachedRecords), locks: make(map[node.Ref]bus.Lock),
 		watched: observe.NewPartition(o.Metrics, o.Log),
 	}
-	t.draft = newDraft(t.cache.get, t.locks)
+	t.draft = t.newDraft()
 	sequence, rev, err := o.Conn.Cursor(ctx, o.Partition)
 	if err != nil {
 		return fmt.Errorf("read cursor of partition %d: %w", o.Partition, err)
@@ -293,7 +301,7 @@ func (t *Term) committed(ctx context.Context, p *plan, done bus.Commit) error {
 		clear(t.locks)
 	}
 	t.behind(d.input[len(d.input)-1].Pending)
-	t.draft, t.since = newDraft(t.cache.get, t.locks), time.Time{}
+	t.draft, t.since = t.newDraft(), time.Time{}
 	if err := t.o.Failpoints.Hit(PointAfterCommit); err != nil {
 		return err
 	}
@@ -329,7 +337,7 @@ func (t *Term) rebuild(ctx context.Context) error {
 		}
 		t.locks[e.ref] = lock
 	}
-	t.draft = newDraft(t.cache.get, t.locks)
+	t.draft = t.newDraft()
 	for i := range old.input {
 		// Errors were told when the event was read.
 		_, _ = t.draft.take(old.input[i])

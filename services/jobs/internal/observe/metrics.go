@@ -48,6 +48,7 @@ type Metrics struct {
 	inFlight      *prometheus.GaugeVec
 	workflows     *prometheus.CounterVec
 	cleanups      *prometheus.CounterVec
+	backlog       *backlog
 }
 
 // NewMetrics registers the metrics. A nil registerer keeps them private. It
@@ -87,16 +88,17 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		cleanups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rackbus_cleanups_total", Help: "Directories of ended jobs that were to be removed, by what became of it, repetitions included.",
 		}, []string{"result"}),
+		backlog: newBacklog(),
 	}
 	m.preset()
 	if registerer == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(m.backlog.collectors(),
 		m.lag, m.commits, m.commitSeconds, m.events, m.fenced, m.timers, m.capacity, m.inFlight, m.workflows,
 		m.cleanups,
-	} {
+	) {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -110,7 +112,7 @@ func (m *Metrics) preset() {
 	for k := job.EventQueued; k <= job.EventFinished; k++ {
 		m.events.WithLabelValues(k.String(), resultApplied)
 	}
-	for _, k := range []bus.TimerKind{bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup} {
+	for _, k := range []bus.TimerKind{bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup, bus.TimerRollout, bus.TimerDiagnose} {
 		m.timers.WithLabelValues(string(k), ResultOK)
 		m.timers.WithLabelValues(string(k), ResultError)
 	}
@@ -161,7 +163,7 @@ func (m *Metrics) Event(kind job.EventKind, reason job.Reason, err error) {
 // Timer counts a timer that was handled.
 func (m *Metrics) Timer(kind bus.TimerKind, err error) {
 	switch kind {
-	case bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup:
+	case bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup, bus.TimerRollout, bus.TimerDiagnose:
 	default:
 		kind = "unknown"
 	}

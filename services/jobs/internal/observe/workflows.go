@@ -18,13 +18,15 @@ type Partition struct {
 	m    *Metrics
 	log  *slog.Logger
 	live map[workflow]int
+	// jobs are those that the backlog counts.
+	jobs map[job.ID]job.State
 }
 
 type workflow struct{ typ, leaf string }
 
 // NewPartition starts with nothing in flight.
 func NewPartition(m *Metrics, log *slog.Logger) *Partition {
-	return &Partition{m: m, log: log, live: make(map[workflow]int)}
+	return &Partition{m: m, log: log, live: make(map[workflow]int), jobs: make(map[job.ID]job.State)}
 }
 
 // Existing counts a job that was in flight when this process became active.
@@ -32,6 +34,7 @@ func NewPartition(m *Metrics, log *slog.Logger) *Partition {
 func (p *Partition) Existing(r *job.Record) {
 	if r.Visible && r.PublicN > 0 && !r.State.Terminal() {
 		p.add(workflowOf(r), 1)
+		p.move(r, r.State)
 	}
 }
 
@@ -45,6 +48,7 @@ func (p *Partition) count(r *job.Record, t job.Transition) {
 	if !r.Visible {
 		return
 	}
+	p.move(r, t.To)
 	w := workflowOf(r)
 	if t.From == job.StateUnspecified {
 		p.m.workflows.WithLabelValues(w.typ, w.leaf, "queued", "none").Inc()
@@ -70,6 +74,19 @@ func (p *Partition) add(w workflow, n int) {
 	p.m.inFlight.WithLabelValues(w.typ, w.leaf).Add(float64(n))
 }
 
+// move tells the backlog of a job's new state.
+func (p *Partition) move(r *job.Record, to job.State) {
+	if r.Kind == job.KindParent {
+		return
+	}
+	p.m.backlog.move(r, p.jobs[r.ID], to)
+	if to.Terminal() {
+		delete(p.jobs, r.ID)
+	} else {
+		p.jobs[r.ID] = to
+	}
+}
+
 // Close takes the partition's jobs out of the gauge: another process counts
 // them from now on.
 func (p *Partition) Close() {
@@ -77,6 +94,8 @@ func (p *Partition) Close() {
 		p.m.inFlight.WithLabelValues(w.typ, w.leaf).Sub(float64(n))
 	}
 	clear(p.live)
+	p.m.backlog.leave(p.jobs)
+	clear(p.jobs)
 }
 
 func workflowOf(r *job.Record) workflow {

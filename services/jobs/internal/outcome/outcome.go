@@ -114,7 +114,7 @@ func event(r *job.Record, cp *rackbusv1.JobCheckpoint, v Verdict, now time.Time)
 		Kind: job.EventFinished, ID: r.ID, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family,
 		Epoch: cp.GetEpoch(), N: r.EventN + 1, Attempt: cp.GetAttempt(),
 		State: v.State, Description: v.Description, Percent: r.Percent,
-		Stages: job.EndStages(r.ID, stages(r, cp), message, now.UTC()),
+		Stages:  job.EndStages(r.ID, stages(r, cp), message, now.UTC()),
 		Failure: v.Failure, ResultJSON: job.FailureResult(v.Failure), At: now.UTC(),
 		Cancel: v.Cancel, CommandSeq: cp.GetCommandSeq(),
 	}

@@ -90,9 +90,12 @@ type Handler struct {
 	// QueueDeadline is how long a child that its wave has started may wait for an
 	// agent.
 	QueueDeadline time.Duration
-	Log           *slog.Logger
-	Metrics       *observe.Metrics
-	Failpoints    *failpoint.Points
+	// Diagnoses start the examination of nodes whose jobs have failed; nil starts
+	// none.
+	Diagnoses  Diagnoses
+	Log        *slog.Logger
+	Metrics    *observe.Metrics
+	Failpoints *failpoint.Points
 
 	// reaping lets one family go at a time: all of them change the same counter
 	// and would only get in each other's way.
@@ -138,6 +141,9 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 	if t.Kind == bus.TimerCleanup {
 		return h.cleanup(ctx, &r, now)
 	}
+	if t.Kind == bus.TimerDiagnose {
+		return h.diagnose(ctx, &r)
+	}
 	if r.State.Terminal() && t.Kind != bus.TimerAdmit {
 		return nil
 	}
@@ -153,7 +159,7 @@ func (h *Handler) dispatch(ctx context.Context, t bus.Timer) error {
 		return h.deadline(ctx, r, now)
 	case bus.TimerCancel:
 		return h.cancel(ctx, r, now)
-	case bus.TimerReap, bus.TimerCleanup:
+	case bus.TimerReap, bus.TimerCleanup, bus.TimerDiagnose:
 	}
 	h.Log.Error("timer of an unknown kind dropped", "timer", string(t.Kind), "job_id", t.ID.String())
 	return nil

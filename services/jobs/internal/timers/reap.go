@@ -27,6 +27,9 @@ func (h *Handler) reap(ctx context.Context, id job.ID) error {
 		h.Log.Error("retention timer of a job that has not ended dropped", "job_id", id.String())
 		return nil
 	default:
+		if err := h.dropEvidence(ctx, &r); err != nil {
+			return fmt.Errorf("reap job %s: %w", id, err)
+		}
 		h.lastCleanup(ctx, &r)
 	}
 	if err := h.markGone(ctx, id); err != nil {
