@@ -27,6 +27,15 @@ build: ## build all programs into bin/
 test: ## run all tests with the race detector, and fuzz the readers of what others send for 5 s each
 	scripts/test.sh -race
 	scripts/fuzz.sh 5s FuzzManifest FuzzPLDM FuzzTar FuzzTask FuzzInventory
+	@$(MAKE) --no-print-directory test-helm test-alerts
+
+# These have modules outside of the workspace, for the code of Helm and Prometheus that they test with. Their results
+# are not cached: what they test lies outside of these modules.
+.PHONY: test-helm test-alerts
+test-helm: ## lint and render the Helm chart, check what comes out (the first time compiles Helm: 90 s of one core)
+	GOWORK=off go -C tools/helm test -count=1 ./...
+test-alerts: ## check the alerts, the dashboard and the runbook against docs/metrics.md
+	GOWORK=off go -C tools/promql test -count=1 ./...
 
 # The packages whose tests have the flag -long.
 LONG := ./pkg/admission ./pkg/ssh ./services/compute-agent ./services/powershelf-agent ./services/switch-agent \

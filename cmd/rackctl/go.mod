@@ -8,10 +8,23 @@ replace github.com/rackbus/rackbus/pkg => ../../pkg
 
 replace github.com/rackbus/rackbus/sim => ../../sim
 
+replace github.com/rackbus/rackbus/services/standalone => ../../services/standalone
+
+replace github.com/rackbus/rackbus/services/api => ../../services/api
+
+replace github.com/rackbus/rackbus/services/jobs => ../../services/jobs
+
+replace github.com/rackbus/rackbus/services/compute-agent => ../../services/compute-agent
+
+replace github.com/rackbus/rackbus/services/switch-agent => ../../services/switch-agent
+
+replace github.com/rackbus/rackbus/services/console => ../../services/console
+
 require (
 	github.com/rackbus/rackbus/pkg v0.0.0
 	github.com/rackbus/rackbus/proto v0.0.0
-	github.com/rackbus/rackbus/sim v0.0.0-00010101000000-000000000000
+	github.com/rackbus/rackbus/services/standalone v0.0.0-00010101000000-000000000000
+	github.com/rackbus/rackbus/sim v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
@@ -24,7 +37,13 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/rackbus/rackbus/services/api v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/compute-agent v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/console v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/jobs v0.0.0 // indirect
+	github.com/rackbus/rackbus/services/switch-agent v0.0.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.69.0 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.44.0 // indirect
@@ -76,7 +95,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/sys v0.49.0
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect

@@ -66,7 +66,7 @@ func (t *Task) expire() {
 func (t *Task) runHandler(ctx context.Context) (o Outcome, err error) {
 	h, ok := t.f.handlers[job.Type(t.Command().GetType())]
 	if !ok {
-		return o, Fail(job.FailureInvalidArgument, "dispatch",
+		return o, Fail(job.FailureJobTypeUnsupported, "dispatch",
 			fmt.Sprintf("no agent of family %s does jobs of type %s", t.f.family, t.Command().GetType()), nil)
 	}
 	defer func() {
@@ -114,7 +114,7 @@ func (t *Task) conclude(root, ctx context.Context, o Outcome, err error) {
 		t.handOver(root)
 		return
 	}
-	v := t.verdict(cause, o, err)
+	v := t.mask.verdict(t.verdict(cause, o, err))
 	t.found = o.Diagnostics
 	// A workflow that ended as the process was cut has an outcome all the same.
 	sctx, cancel := outlast(root, t.f.releaseTimeout)
@@ -164,7 +164,7 @@ func tooLarge(v verdict) verdict {
 	if state == job.StateCompleted {
 		state = job.StateFailed
 	}
-	f := job.NewFailure(job.FailureInternal, "the job ended as "+v.state.String()+", but its result was too large to be kept")
+	f := job.NewFailure(job.FailureResultTooLarge, "the job ended as "+v.state.String()+", but its result was too large to be kept")
 	return verdict{state: state, description: f.Message, failure: f}
 }
 

@@ -17,6 +17,12 @@ const (
 	FailAfterDone = "agent.after_done"
 	// FailBeforeAck is behind the reported outcome.
 	FailBeforeAck = "agent.before_ack"
+
+	// FailInStage begins the name of the failpoint in front of a stage's work, behind
+	// its intent; the stage's name follows.
+	FailInStage = "agent.stage."
+	// FailAsked is where a job has taken in a request to stop.
+	FailAsked = "agent.asked"
 )
 
 // crashError ends a job as if its process had died: nothing more is written.

@@ -3,17 +3,28 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/job"
 )
 
 // Secrets reads the secrets of the job's request into a message of the kind that
 // was sealed. The error wraps credentials.ErrNone when it came without any.
 func (t *Task) Secrets(into proto.Message) error {
-	return t.f.secrets(t.Command(), into)
+	err := t.f.secrets(t.Command(), into)
+	switch {
+	case err == nil:
+		t.mask.message(into)
+		return nil
+	case errors.Is(err, credentials.ErrNone):
+		return Fail(job.FailureCredentialsMissing, "credentials", err.Error(), err)
+	default:
+		return Fail(job.FailureCredentialsUnreadable, "credentials", err.Error(), err)
+	}
 }
 
 // Deadline is when the job's run limit is over, zero when it has none.

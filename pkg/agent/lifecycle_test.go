@@ -162,7 +162,7 @@ func TestHowHandlersFail(t *testing.T) {
 			handler: stage(agent.Stage{Run: func(context.Context) error { panic("secret pl4nted") }}),
 			code:    job.FailurePanic, phase: "work", message: job.AbandonedMessage, stages: []job.StageStatus{job.StageFailed, job.StageSkipped},
 		},
-		"unknown type": {typ: job.TypeSwitchCertificate, code: job.FailureInvalidArgument, phase: "dispatch", message: "no agent of family compute does jobs of type switch_certificate"},
+		"unknown type": {typ: job.TypeSwitchCertificate, code: job.FailureJobTypeUnsupported, phase: "dispatch", message: "no agent of family compute does jobs of type switch_certificate"},
 		"answer lost": {
 			handler: stage(agent.Stage{Resume: agent.Once, Observe: unknown, Run: runs(agent.Unknown(boom))}),
 			code:    job.FailureOutcomeUnknown, phase: "work", message: "interrupted during work: whether the device took the change is unknown, and it was not repeated",
@@ -180,9 +180,9 @@ func TestHowHandlersFail(t *testing.T) {
 			handler: func(context.Context, *agent.Task) (agent.Outcome, error) {
 				return agent.Outcome{ResultJSON: `"` + strings.Repeat("x", 600<<10) + `"`}, nil
 			},
-			code: job.FailureInternal, message: "the job ended as completed, but its result was too large to be kept",
+			code: job.FailureResultTooLarge, message: "the job ended as completed, but its result was too large to be kept",
 		},
-		"message too large": {handler: stage(agent.Stage{Run: runs(errors.New(strings.Repeat("x", 600<<10)))}), code: job.FailureInternal, message: "the job ended as failed, but its result was too large to be kept"},
+		"message too large": {handler: stage(agent.Stage{Run: runs(errors.New(strings.Repeat("x", 600<<10)))}), code: job.FailureResultTooLarge, message: "the job ended as failed, but its result was too large to be kept"},
 	}
 	sc := newScripts()
 	p := s.start("a", only(sc.handler), nil)

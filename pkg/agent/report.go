@@ -263,6 +263,7 @@ func (t *Task) skipCurrent(reason string) {
 
 // failCurrent marks the stage under way as the one the job failed in.
 func (t *Task) failCurrent(message string) {
+	message = t.mask.text(message)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := now()

@@ -272,6 +272,9 @@ func (t *Task) passStage(ctx context.Context, s *Stage, limit time.Duration, obs
 			return err
 		}
 	}
+	if err := t.Failpoint(FailInStage + s.Name); err != nil {
+		return err
+	}
 	return t.perform(ctx, s)
 }
 
@@ -322,7 +325,7 @@ func (t *Task) saveOutcome(ctx context.Context, s *Stage) error {
 // stopStage marks the stage that ended the workflow; a handed-over job goes on.
 func (t *Task) stopStage(s *Stage, err error) error {
 	if !errors.Is(err, ErrHandedOver) {
-		t.failCurrent(err.Error())
+		t.failCurrent(t.mask.told(err))
 	}
 	return fmt.Errorf("stage %s: %w", s.Name, err)
 }

@@ -58,6 +58,8 @@ type Task struct {
 	// found is what node diagnostics found, once the handler has returned.
 	found *job.Diagnostics
 
+	// mask hides what was opened of the job's secrets.
+	mask     masker
 	act      action
 	reporter *reporter
 }
@@ -105,10 +107,15 @@ func (t *Task) Guard() Guard { return taskGuard{t} }
 // Credentials opens the login of one endpoint of the node.
 func (t *Task) Credentials(kind node.EndpointKind) (node.Credentials, error) {
 	c, err := t.f.open(t.Target(), kind)
-	if err != nil {
-		return node.Credentials{}, Fail(job.FailureInvalidArgument, "credentials", err.Error(), err)
+	switch {
+	case err == nil:
+		t.mask.login(c)
+		return c, nil
+	case errors.Is(err, credentials.ErrNone):
+		return node.Credentials{}, Fail(job.FailureCredentialsMissing, "credentials", err.Error(), err)
+	default:
+		return node.Credentials{}, Fail(job.FailureCredentialsUnreadable, "credentials", err.Error(), err)
 	}
-	return c, nil
 }
 
 // HasCredentials reports whether an endpoint of the node has a login at all.
@@ -312,7 +319,7 @@ func (t *Task) ask(c *rackbusv1.JobCancel) error {
 	case cutPrepare != nil:
 		cutPrepare(ErrCancelled)
 	}
-	return nil
+	return t.Failpoint(FailAsked)
 }
 
 // stopped returns why the job may not go on, nil while it may.

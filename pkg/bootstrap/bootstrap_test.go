@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bootstrap"
+	"github.com/rackbus/rackbus/pkg/certs"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -211,6 +213,33 @@ func TestPublicKeysBelongToSeeds(t *testing.T) {
 			require.Contains(t, string(env), "\n"+variable+"="+public+"\n")
 		}
 	}
+}
+
+// TestStaleCertificates: a certificate for other hosts is named, and made anew once it is gone.
+func TestStaleCertificates(t *testing.T) {
+	dir := t.TempDir()
+	run(t, options(dir))
+	moved := options(dir)
+	moved.APIHosts = append(moved.APIHosts, "new.example.net")
+	server := filepath.Join(dir, "secrets", "tls", "server")
+	require.Equal(t, []string{server + ".crt"}, run(t, moved).Stale)
+	for _, suffix := range []string{".crt", ".key"} {
+		require.NoError(t, os.Remove(server+suffix))
+		require.NoError(t, os.Remove(filepath.Join(dir, "install", "api", "tls", "server"+suffix)))
+	}
+	report := run(t, moved)
+	require.Empty(t, report.Stale)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "install", "api", "tls", "server.crt"), filepath.Join(dir, "install", "api", "tls", "server.key"))
+	require.NoError(t, err)
+	require.NoError(t, pair.Leaf.VerifyHostname("new.example.net"))
+
+	// An ending one too.
+	ca, err := certs.EnsureCA(filepath.Join(dir, "secrets", "tls"))
+	require.NoError(t, err)
+	cert, key, err := ca.Issue(certs.Leaf{Role: "jobs", NotAfter: time.Now().Add(24 * time.Hour)})
+	require.NoError(t, err)
+	require.NoError(t, certs.WritePair(filepath.Join(dir, "secrets", "tls"), "jobs", cert, key))
+	require.Equal(t, []string{filepath.Join(dir, "secrets", "tls", "jobs.crt")}, run(t, moved).Stale)
 }
 
 func TestOptionsAreChecked(t *testing.T) {

@@ -28,6 +28,9 @@ type Report struct {
 	// Different are files that exist and are not what would be written now: somebody
 	// has changed them, or they are of other options or of an earlier version.
 	Different []string
+	// Stale are certificates that end within 30 days, or are not for the hosts of the
+	// options.
+	Stale []string
 	// Copies tell which directory goes where.
 	Copies []Copy
 }

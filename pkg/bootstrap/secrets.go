@@ -3,12 +3,15 @@
 package bootstrap
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nkeys"
 
@@ -87,7 +90,7 @@ func (s *secrets) certificate(name string, hosts ...string) error {
 	_, cerr := os.Lstat(s.tls(name + ".crt"))
 	_, kerr := os.Lstat(s.tls(name + ".key"))
 	if cerr == nil && kerr == nil {
-		return nil
+		return s.examine(s.tls(name+".crt"), hosts)
 	}
 	cert, key, err := s.ca.Issue(certs.Leaf{Role: name, Hosts: hosts})
 	if err != nil {
@@ -97,6 +100,33 @@ func (s *secrets) certificate(name string, hosts ...string) error {
 		return err
 	}
 	s.report.made(s.tls(name+".crt"), s.tls(name+".key"))
+	return nil
+}
+
+// renewBefore is how long before its end a certificate is called stale.
+const renewBefore = 30 * 24 * time.Hour
+
+// examine notes a certificate that is there and does not do any more.
+func (s *secrets) examine(path string, hosts []string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return fmt.Errorf("%s holds no certificate", path)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("read certificate %s: %w", path, err)
+	}
+	stale := time.Until(cert.NotAfter) < renewBefore
+	for _, host := range hosts {
+		stale = stale || cert.VerifyHostname(host) != nil
+	}
+	if stale {
+		s.report.Stale = append(s.report.Stale, path)
+	}
 	return nil
 }
 

@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 		{name: "links", content: "[diagnostics]\nlink_ttl = \"25h\"\nmax_running = 0",
 			want: []string{
 				`diagnostics.max_running = 0: must be greater than 0`,
-				`diagnostics.link_ttl = "25h": must be at most "24h"`,
+				`diagnostics.link_ttl = "25h": must be at most 24h`,
 			}},
 		{name: "roles", content: "[auth]\ndefault_role = \"root\"\nviewers = [\"cn:ok\", \"nico\"]\nadmins = [\"spiffe://a/**/b\"]",
 			want: []string{

@@ -18,6 +18,8 @@ type Diagnostics struct {
 	MaxFileBytes int `koanf:"max_file_bytes"`
 	// Most that is kept of all files of a bundle, in bytes before compression.
 	MaxBundleBytes int `koanf:"max_bundle_bytes"`
+	// Ironic is what else is asked about compute trays.
+	Ironic Ironic `koanf:"ironic"`
 }
 
 // maxLinkTTL keeps links from outliving the jobs they lead to.
@@ -25,8 +27,8 @@ const maxLinkTTL = 24 * time.Hour
 
 func defaultDiagnostics() Diagnostics {
 	return Diagnostics{
-		LinkTTL: 10 * time.Minute, CollectorTimeout: 3 * time.Minute, MaxRunning: 16,
-		MaxFileBytes: 4 << 20, MaxBundleBytes: 16 << 20,
+		LinkTTL: 10 * time.Minute, CollectorTimeout: 3 * time.Minute, MaxRunning: 32,
+		MaxFileBytes: 4 << 20, MaxBundleBytes: 16 << 20, Ironic: defaultIronic(),
 	}
 }
 

@@ -56,6 +56,7 @@ func (c *Config) validate(p Process, faults *Faults) {
 	c.checkAuth(faults)
 	c.checkConsole(p, faults)
 	c.checkDiagnostics(faults)
+	c.checkIronic(faults)
 	c.checkTracing(faults)
 	if c.Workflows.SFTPStepTimeoutSeconds > c.Workflows.SFTPUploadTimeoutSeconds {
 		faults.add("workflows.sftp_step_timeout_seconds", c.Workflows.SFTPStepTimeoutSeconds,

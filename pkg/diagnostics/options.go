@@ -17,7 +17,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultCollectorLimit = 3 * time.Minute
-	DefaultMaxRunning     = 16
+	DefaultMaxRunning     = 32
 	DefaultFileBytes      = 4 << 20
 	DefaultTotalBytes     = 16 << 20
 	DefaultStoreAttempts  = 5

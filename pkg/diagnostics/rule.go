@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rackbus/rackbus/pkg/job"
 )
 
 // Severity is how bad a finding is.
@@ -40,6 +42,10 @@ type Rule struct {
 	// Whole makes the rule match only when no collector has failed: what was not
 	// read might say otherwise.
 	Whole bool
+	// Fails is the failure code of a run in which one of FailsBy matches, whichever
+	// row names the signature. Most rows have none: to find a fault is no failure.
+	Fails   job.FailureCode
+	FailsBy []Match
 }
 
 // Match looks for one element of the documents that meets all conditions.
@@ -117,6 +123,26 @@ func Classify(rules []Rule, e Evidence, since time.Time, whole bool) Finding {
 		Summary: "No known fault was recognised.",
 		Advice:  "Read the bundle: begin with history.json and the logs around the time of the failure.",
 	}
+}
+
+// FailureIn gives the failure code of a run by the first rule that has one and
+// matches, and what to say about it.
+func FailureIn(rules []Rule, e Evidence, since time.Time) (code job.FailureCode, message string, ok bool) {
+	for i := range rules {
+		r := &rules[i]
+		for j := range r.FailsBy {
+			told, found := r.FailsBy[j].find(e, since)
+			if !found {
+				continue
+			}
+			message := r.Summary
+			if told != "" {
+				message += ": " + strings.TrimRight(clip(told, maxSummary), ".")
+			}
+			return r.Fails, message + ". " + r.Advice, true
+		}
+	}
+	return "", "", false
 }
 
 func (r *Rule) match(e Evidence, since time.Time, whole bool) (told string, ok bool) {

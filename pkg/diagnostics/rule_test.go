@@ -69,6 +69,20 @@ func TestEveryRuleIsRecognised(t *testing.T) {
 		"FOREIGN_UPDATE_RUNNING":       {"tasks.json": task("Running", "OK", "TaskEvent.1.0.3.TaskStarted")},
 		"DEVICE_TASK_FAILED":           {"tasks.json": task("Killed", "Warning", "TaskEvent.1.0.3.TaskAborted")},
 
+		"SWITCH_IMAGE_MISSING":          {"nvue/image.json": `{"next_partition":"partition2","next_absent":true,"reboot_due":true}`},
+		"SWITCH_IMAGE_MISMATCH":         {"nvue/image.json": `{"next_build":"nvos-2","next_absent":false,"reboot_due":true}`},
+		"SWITCH_FIRMWARE_UNHEALTHY":     {"nvue/firmware.json": `{"components":[{"name":"EROT","health":"Critical","pending":"1"}]}`},
+		"SWITCH_FIRMWARE_PENDING":       {"nvue/firmware.json": `{"components":[{"name":"BMC","health":"OK","pending":"2.0"}]}`},
+		"SWITCH_CLUSTER_APP_DOWN":       {"nvue/cluster.json": `{"enabled":true,"connection":"down","apps":[{"condition":"up"},{"condition":"down","told":"x"}]}`},
+		"SWITCH_CONTROLLER_UNREACHABLE": {"fabric.json": `{"reachable":false,"error":"x"}`},
+		"SWITCH_CLUSTER_DISCONNECTED":   {"nvue/cluster.json": `{"enabled":true,"connection":"down","apps":[{"condition":"up"}]}`},
+		"SWITCH_ACTION_FAILED":          {"nvue/actions.json": `{"1":{"state":"action_success"},"2":{"state":"action_error","issue":[{"message":"no room"}]}}`},
+
+		"IRONIC_INSPECTION_IPA_IMAGE_NOT_FOUND": {"ironic/problems.json": `{"problems":[{"code":"IRONIC_INSPECTION_IPA_IMAGE_NOT_FOUND","current":true,"text":"x"}]}`},
+		"IRONIC_DRIVER_MISMATCH":                {"ironic/problems.json": `{"problems":[{"code":"IRONIC_DRIVER_MISMATCH","current":false,"text":"x"}]}`},
+		"IRONIC_POWER_FAULT":                    {"ironic/node.json": `{"fault":"power failure","maintenance_reason":"x"}`},
+		"IRONIC_PROVISION_FAILED":               {"ironic/node.json": `{"provision_state":"clean failed","last_error":"x"}`},
+
 		"CREDENTIALS_REFUSED":           {HistoryFile: endedWith(job.FailureBMCAuthFailed)},
 		"NODE_WAS_UNREACHABLE":          {HistoryFile: endedWith(job.FailureBMCUnreachable)},
 		"WORKER_LOST":                   {HistoryFile: endedWith(job.FailurePanic)},
@@ -116,6 +130,38 @@ func TestWhatIsNoFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := Classify(Rules(), documents(t, c.files), now.Add(-time.Hour), c.whole)
 			require.Equal(t, c.want, f.Signature, f.Summary)
+		})
+	}
+}
+
+// TestFailureIsApartFromSignature has a problem of Ironic beside a fault of the
+// hardware: the run fails with the one and carries the other.
+func TestFailureIsApartFromSignature(t *testing.T) {
+	const code = `{"problems":[{"code":"IRONIC_DRIVER_MISMATCH","current":%t,"at":%q,"text":"no raw commands"}]}`
+	for name, c := range map[string]struct {
+		current bool
+		at      time.Time
+		fails   bool
+		named   bool
+	}{
+		"current": {true, now, true, true},
+		"past":    {false, now, false, true},
+		"old":     {false, now.Add(-48 * time.Hour), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone := map[string]string{"ironic/problems.json": fmt.Sprintf(code, c.current, c.at.Format(time.RFC3339))}
+			got := Classify(Rules(), documents(t, alone), now.Add(-time.Hour), true)
+			require.Equal(t, c.named, got.Signature == string(job.FailureIronicDriverMismatch), got.Signature)
+			alone["logs/sel.json"] = entry("OpenBMC.0.1.PowerSupplyFailed", "Critical", now)
+			e := documents(t, alone)
+			require.Equal(t, "POWER_SUPPLY_FAULT", Classify(Rules(), e, now.Add(-time.Hour), true).Signature)
+			failure, message, ok := FailureIn(Rules(), e, now.Add(-time.Hour))
+			require.Equal(t, c.fails, ok)
+			if ok {
+				require.Equal(t, job.FailureIronicDriverMismatch, failure)
+				require.Contains(t, message, "no raw commands")
+				require.Contains(t, message, "Change the driver")
+			}
 		})
 	}
 }

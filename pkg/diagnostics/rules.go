@@ -8,7 +8,7 @@ import "slices"
 // what a device says of its own hardware first, then of its firmware and of an
 // update, then how our job ended, and at last whether all is well.
 func Rules() []Rule {
-	return slices.Concat(hardwareRules(), firmwareRules(), historyRules(), generalRules())
+	return slices.Concat(hardwareRules(), firmwareRules(), switchRules(), ironicRules(), historyRules(), generalRules())
 }
 
 // Where the collectors of Redfish devices put what the rules look at.

@@ -32,7 +32,7 @@ func historyRules() []Rule {
 			Signature: "NODE_WAS_UNREACHABLE", Severity: SeverityWarning,
 			Summary: "The node did not answer during the job, and answers now",
 			Advice:  "Look for a restart of the management controller in the logs, and for losses on the management network.",
-			Any:     ended(job.FailureBMCUnreachable, job.FailureHostUnreachable),
+			Any:     ended(job.FailureBMCUnreachable, job.FailureHostUnreachable, job.FailureDeviceTimeout),
 		},
 		{
 			Signature: "WORKER_LOST", Severity: SeverityInfo,

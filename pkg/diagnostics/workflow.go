@@ -43,6 +43,7 @@ type run struct {
 	order      *rackbusv1.NodeDiagnosis
 	collectors []Collector
 	started    time.Time
+	seated     bool
 
 	before, after Fingerprint
 	changes       []string
@@ -59,12 +60,6 @@ type run struct {
 
 // Run examines the node of a task. It is a handler of the agent's runtime.
 func (w *Workflow) Run(ctx context.Context, t *agent.Task) (agent.Outcome, error) {
-	select {
-	case w.seats <- struct{}{}:
-		defer func() { <-w.seats }()
-	case <-ctx.Done():
-		return agent.Outcome{}, context.Cause(ctx)
-	}
 	collectors, done, err := w.opts.Collectors(t)
 	if done != nil {
 		defer done()
@@ -74,6 +69,7 @@ func (w *Workflow) Run(ctx context.Context, t *agent.Task) (agent.Outcome, error
 	}
 	r := &run{w: w, t: t, order: t.Command().GetNodeDiagnosis()}
 	r.collectors = append([]Collector{history{r.order}}, collectors...)
+	defer r.leaveSeat()
 	err = t.RunStages(ctx, []agent.Stage{
 		{
 			Name: phasePrepare, Description: "Checking whether the node can be examined",
@@ -99,8 +95,32 @@ func (w *Workflow) Run(ctx context.Context, t *agent.Task) (agent.Outcome, error
 	return r.outcome(), err
 }
 
+// takeSeat waits until this process has room for another bundle. The run keeps the
+// seat until it has ended.
+func (r *run) takeSeat(ctx context.Context) error {
+	if r.seated {
+		return nil // the stage is repeated
+	}
+	select {
+	case r.w.seats <- struct{}{}:
+		r.seated = true
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *run) leaveSeat() {
+	if r.seated {
+		<-r.w.seats
+	}
+}
+
 // prepare asks whether the node may be examined, and notes its state.
 func (r *run) prepare(ctx context.Context) error {
+	if err := r.takeSeat(ctx); err != nil {
+		return err
+	}
 	for _, c := range r.collectors {
 		p, ok := c.(Preconditioner)
 		if !ok {
@@ -184,6 +204,10 @@ func (r *run) classify(ctx context.Context) error {
 	if len(r.changes) > 0 {
 		r.failure = agent.Fail(job.FailureDiagnosticsStateChanged, phaseClassify,
 			clip("the node changed while it was examined: "+strings.Join(r.changes, "; "), maxFailure), nil)
+		return nil
+	}
+	if code, message, failed := FailureIn(r.w.opts.Rules, r.bundle.Evidence(), since(r.order, r.started)); failed {
+		r.failure = agent.Fail(code, phaseClassify, clip(message, maxFailure), nil)
 	}
 	return nil
 }

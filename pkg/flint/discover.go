@@ -74,7 +74,7 @@ func (r *run) find(ctx context.Context) error {
 	if _, err := h.plain(ctx, toolsLine, h.timing.Query); err != nil {
 		var exit *ssh.ExitError
 		if errors.As(err, &exit) {
-			return agent.Fail(job.FailurePreconditionFailed, phaseValidation,
+			return agent.Fail(job.FailureHostToolsMissing, phaseValidation,
 				"the host lacks NVIDIA's firmware tools: mst and flint have to be installed", err)
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/cause"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/pkg/ssh"
@@ -26,7 +27,9 @@ func fail(phase, doing string, err error) error {
 	if err == nil || passes(err) {
 		return err
 	}
-	return agent.Fail(codeOf(err), phase, doing+": "+err.Error(), err)
+	out := agent.Fail(codeOf(err), phase, doing+": "+err.Error(), err)
+	out.Failure.Device = answerOf(err)
+	return out
 }
 
 // passes tells errors that are not the host's.
@@ -44,24 +47,33 @@ func codeOf(err error) job.FailureCode {
 		return job.FailureIncompatibleFirmware
 	case errors.Is(err, ErrDevices):
 		return job.FailureTargetNotFound
-	case ssh.IsKind(err, ssh.KindAuth):
-		return job.FailureHostAuthFailed
-	case ssh.IsKind(err, ssh.KindHostKey):
-		return job.FailureHostKeyRefused
-	case ssh.IsKind(err, ssh.KindUnreachable, ssh.KindTimeout, ssh.KindClosed), errors.As(err, new(*notReadyError)):
+	case errors.As(err, new(*notReadyError)) && transient(err):
 		return job.FailureHostUnreachable
+	case ssh.IsKind(err, ssh.KindTimeout):
+		return job.FailureDeviceTimeout
+	case ssh.IsKind(err, ssh.KindRefused, ssh.KindProtocol, ssh.KindFile):
+		return job.FailureHostRefused
+	}
+	if code, is := cause.SSHLogin(err); is {
+		return code
 	}
 	var bmc *redfish.Error
 	switch {
-	case !errors.As(err, &bmc):
-		return job.FailurePreconditionFailed
-	case bmc.Code == redfish.CodeUnauthenticated, bmc.Code == redfish.CodeForbidden:
-		return job.FailureBMCAuthFailed
-	case bmc.Transient():
-		return job.FailureBMCUnreachable
+	case ssh.IsKind(err, ssh.KindClosed), errors.As(err, new(*notReadyError)):
+		return job.FailureHostUnreachable
+	case errors.As(err, &bmc):
+		return cause.Redfish(bmc, job.FailureBMCRefused)
 	default:
-		return job.FailureBMCRefused
+		return job.FailurePreconditionFailed
 	}
+}
+
+// answerOf is what the host or its management controller said.
+func answerOf(err error) *job.DeviceAnswer {
+	if answer := cause.RedfishAnswer(err); answer != nil {
+		return answer
+	}
+	return cause.SSHAnswer(err)
 }
 
 // transient reports a host that does not answer, and may later.

@@ -131,10 +131,7 @@ func (r *run) Stages(suffix string) (before, after []agent.Stage) {
 		},
 	}
 	after = []agent.Stage{
-		{
-			Name: "host_ready" + suffix, Description: "Waiting for the host operating system",
-			Resume: agent.Repeatable, Run: r.hostUp,
-		},
+		reads("host_ready", "Waiting for the host operating system", r.hostUp),
 		reads("verify", "Verifying activated versions of network devices", r.verify),
 	}
 	return before, after

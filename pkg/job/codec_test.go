@@ -173,6 +173,10 @@ func requireFull(t *testing.T, m proto.Message) {
 	fields := p.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
+		switch f.FullName() {
+		case "rackbus.v1.JobFailure.retry", "rackbus.v1.JobFailure.advice", "rackbus.v1.JobFailure.runbook":
+			continue // of the table, when a job is shown
+		}
 		require.True(t, p.Has(f) || f.FullName() == "google.protobuf.Timestamp.nanos", "%s is not set", f.FullName())
 		switch {
 		case f.Message() == nil:

@@ -123,6 +123,10 @@ func TestFailureCodes(t *testing.T) {
 		seen[info.FailureCode] = true
 		require.NotEmpty(t, info.Meaning)
 		require.NotContains(t, info.Meaning, "\n")
+		require.NotEqual(t, RetryUnspecified, info.Retry, info.FailureCode)
+		require.Less(t, info.Retry, retryCount)
+		require.Regexp(t, `^[A-Z].*\.$`, info.Advice, info.FailureCode)
+		require.Equal(t, "docs/failure-codes.md#"+strings.ToLower(string(info.FailureCode)), info.Runbook())
 		require.NotEqual(t, CodeUnspecified, info.Code)
 		f := NewFailure(info.FailureCode, "why")
 		require.Equal(t, &Failure{Code: info.Code, FailureCode: info.FailureCode, Message: "why"}, f)

@@ -5,6 +5,7 @@ package job
 // Firmware files, and what becomes of them.
 const (
 	FailureFileNotFound           FailureCode = "FILE_NOT_FOUND"
+	FailureManifestInvalid        FailureCode = "FIRMWARE_MANIFEST_INVALID"
 	FailureFileUnreadable         FailureCode = "FILE_UNREADABLE"
 	FailureFileChanged            FailureCode = "FILE_CHANGED"
 	FailureArtifactDownloadFailed FailureCode = "ARTIFACT_DOWNLOAD_FAILED"
@@ -27,6 +28,13 @@ func firmwareFailures() []FailureCodeInfo {
 			Retry:       RetryAfterFix,
 			Advice: "Put the file into the firmware directory of the API and the agents, which is one shared " +
 				"directory.",
+		},
+		{
+			FailureCode: FailureManifestInvalid,
+			Code:        CodeInvalidArgument,
+			Meaning:     "the manifest of the firmware object cannot be used",
+			Retry:       RetryAfterFix,
+			Advice:      "Correct the manifest as the message says.",
 		},
 		{
 			FailureCode: FailureFileUnreadable,

@@ -10,7 +10,6 @@ const (
 	FailureValidatorMissing      FailureCode = "VALIDATOR_MISSING"
 	FailureValidationFailed      FailureCode = "VALIDATION_FAILED"
 	FailureValidationInterrupted FailureCode = "VALIDATION_INTERRUPTED"
-	FailureReleaseFailed         FailureCode = "RELEASE_FAILED"
 )
 
 func hostFailures() []FailureCodeInfo {
@@ -57,13 +56,6 @@ func hostFailures() []FailureCodeInfo {
 			Meaning:     "the agent died during a validation, which was not begun again",
 			Retry:       RetryAsIs,
 			Advice:      "Make sure that nothing of the validation still runs on the node, then begin it again.",
-		},
-		{
-			FailureCode: FailureReleaseFailed,
-			Code:        CodeOther,
-			Meaning:     "the node could not be released after a validation",
-			Retry:       RetryAfterInspection,
-			Advice:      "Release the node by hand as the message says.",
 		},
 	}
 }

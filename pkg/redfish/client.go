@@ -106,5 +106,8 @@ func (c *Client) scrub(s string) string {
 	}
 	_, encoded, _ := strings.Cut(c.authorization(), " ")
 	s = strings.ReplaceAll(s, encoded, mask)
+	if c.endpoint.Password.Empty() {
+		return s
+	}
 	return strings.ReplaceAll(s, c.endpoint.Password.Reveal(), mask)
 }

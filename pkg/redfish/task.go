@@ -183,7 +183,7 @@ func (c *Client) task(ctx context.Context, ref TaskRef, last bool) (TaskStatus, 
 	}
 	d, err := a.document()
 	if ref.URI == "" {
-		return monitorStatus(ref, a, d), nil
+		return c.scrubTask(monitorStatus(ref, a, d)), nil
 	}
 	if err != nil {
 		return TaskStatus{}, &Error{Op: op, Method: http.MethodGet, Path: path, Status: a.status, Code: CodeInvalidResponse,
@@ -194,7 +194,24 @@ func (c *Client) task(ctx context.Context, ref TaskRef, last bool) (TaskStatus, 
 	if c.profile.ApplyTime != "" {
 		status = status.recogniseHandoff()
 	}
-	return status, nil
+	return c.scrubTask(status), nil
+}
+
+// scrubTask removes our own credentials from what the device says of a task.
+func (c *Client) scrubTask(t TaskStatus) TaskStatus {
+	t.MessageID, t.Text = c.scrub(t.MessageID), c.scrub(t.Text)
+	c.scrubMessages(t.Messages)
+	return t
+}
+
+func (c *Client) scrubMessages(messages []schemas.Message) {
+	for i := range messages {
+		m := &messages[i]
+		m.Message, m.Resolution = c.scrub(m.Message), c.scrub(m.Resolution)
+		for k := range m.MessageArgs {
+			m.MessageArgs[k] = c.scrub(m.MessageArgs[k])
+		}
+	}
 }
 
 // monitorStatus judges a monitor by its status code: 202 means running, any

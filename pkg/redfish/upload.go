@@ -208,6 +208,7 @@ func (c *Client) uploaded(op string, a *answer) (UploadResult, error) {
 		if len(result.Messages) == 0 {
 			result.Messages = decodeMessages(d.list("Messages"))
 		}
+		c.scrubMessages(result.Messages)
 	}
 	if task, ok := c.taskOf(a, d, result.Messages); ok {
 		result.Task = task

@@ -78,7 +78,7 @@ func (u *update) awaitArtifacts(ctx context.Context) error {
 func (u *update) artifact(ctx context.Context, i int, progress func(done, total int64)) (Artifact, error) {
 	target := u.cmd.GetTargets()[i]
 	if u.d.opts.Artifacts == nil {
-		return Artifact{}, agent.Fail(job.FailurePreconditionFailed, phasePlanning,
+		return Artifact{}, agent.Fail(job.FailureAgentNotEquipped, phasePlanning,
 			"the update needs files of the firmware catalogue, to which this agent has no access", nil)
 	}
 	a, err := u.d.opts.Artifacts.Wait(ctx, target.GetArtifact(), progress)

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/cause"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
@@ -48,28 +49,6 @@ func ruleOf(phase string) phaseRule {
 	}
 }
 
-// codeOfDevice maps what the client says of a request to the cause of failure.
-func codeOfDevice(code redfish.ErrorCode, fallback job.FailureCode) job.FailureCode {
-	switch code {
-	case redfish.CodeUnauthenticated, redfish.CodeForbidden:
-		return job.FailureBMCAuthFailed
-	case redfish.CodeTimeout, redfish.CodeUnavailable, redfish.CodeConnectionRefused, redfish.CodeDNS, redfish.CodeTLS:
-		return job.FailureBMCUnreachable
-	case redfish.CodeInvalidResponse:
-		return job.FailureBMCInvalidResponse
-	case redfish.CodeNotFound:
-		return job.FailureTargetNotFound
-	case redfish.CodeConflict, redfish.CodeInternal:
-		return job.FailureBMCRefused
-	case redfish.CodeFailedPrecondition:
-		return job.FailurePreconditionFailed
-	case redfish.CodeInvalidArgument, redfish.CodeCanceled:
-		return fallback
-	default:
-		return fallback
-	}
-}
-
 // fail gives an error of a phase the form in which the record tells it. Reasons
 // to stop, and errors that have a form already, pass unchanged. An unknown outcome
 // stays one: its form counts once the device shows that it never took the change.
@@ -106,13 +85,13 @@ func passes(err error) bool {
 func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceAnswer) {
 	var task *redfish.TaskError
 	if errors.As(err, &task) {
-		return job.FailureTaskException, taskAnswer(task.Task)
+		return job.FailureTaskException, cause.RedfishAnswer(task)
 	}
 	switch {
 	case errors.Is(err, redfish.ErrTaskLimit):
 		return job.FailureTaskTimeout, nil
 	case errors.As(err, new(*redfish.ExpectedInventoryError)):
-		return job.FailurePreconditionFailed, nil
+		return job.FailureInventoryIncomplete, nil
 	case errors.As(err, new(*redfish.WriteProtectError)):
 		return job.FailureWriteProtected, nil
 	case errors.As(err, new(*redfish.BackgroundCopyError)):
@@ -128,41 +107,11 @@ func causeOf(err error, fallback job.FailureCode) (job.FailureCode, *job.DeviceA
 	if !errors.As(err, &device) {
 		return fallback, nil
 	}
-	var answer *job.DeviceAnswer
-	if device.Status != 0 || device.MessageID != "" {
-		answer = &job.DeviceAnswer{
-			MessageID: device.MessageID, Message: device.Message, Severity: string(device.Severity),
-			Resolution: device.Resolution, HTTPStatus: int32(device.Status),
-		}
-	}
 	if device.Method == "" && device.Code == redfish.CodeTimeout && fallback == job.FailureActivationFailed {
 		// Not a request, but what it should have brought about, took too long.
-		return fallback, answer
+		return fallback, cause.RedfishAnswer(device)
 	}
-	code := codeOfDevice(device.Code, fallback)
-	if code == job.FailureBMCUnreachable && device.Status != 0 {
-		// It answered, if only that it cannot.
-		code = job.FailureBMCRefused
-	}
-	return code, answer
-}
-
-// taskAnswer is what the device said of its task.
-func taskAnswer(t redfish.TaskStatus) *job.DeviceAnswer {
-	answer := &job.DeviceAnswer{MessageID: t.MessageID, Message: t.Text, Severity: string(t.Health)}
-	for _, m := range t.Messages {
-		if m.MessageID != t.MessageID || m.MessageID == "" {
-			continue
-		}
-		answer.Resolution = m.Resolution
-		if m.MessageSeverity != "" {
-			answer.Severity = string(m.MessageSeverity)
-		}
-		if m.Message != "" {
-			answer.Message = m.Message
-		}
-	}
-	return answer
+	return cause.Redfish(device, fallback), cause.RedfishAnswer(device)
 }
 
 // uncertain marks an error after which the device may have taken the change.

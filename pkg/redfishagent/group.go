@@ -56,7 +56,7 @@ func (g *group) stages() []agent.Stage {
 		if g.hostTells() {
 			stages = append(stages, agent.Stage{
 				Name: g.named("host_ready"), Description: "Waiting for the host operating system",
-				Resume: agent.Repeatable, Run: g.hostReady,
+				Resume: agent.Repeatable, Interruptible: true, Run: g.hostReady,
 			})
 		}
 	}

@@ -62,7 +62,7 @@ func (i *images) open(ctx context.Context, target *rackbusv1.FirmwareUpdateTarge
 	// os.Root keeps symbolic links inside the directory.
 	root, err := os.OpenRoot(i.dir)
 	if err != nil {
-		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+		return nil, agent.Fail(job.FailureFileUnreadable, phaseValidation,
 			fmt.Sprintf("firmware directory %s cannot be opened on the agent", i.dir), err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
@@ -72,7 +72,7 @@ func (i *images) open(ctx context.Context, target *rackbusv1.FirmwareUpdateTarge
 			fmt.Sprintf("firmware file not found on the agent: %s", filepath.Join(i.dir, target.GetFile())), err)
 	}
 	if err != nil {
-		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+		return nil, agent.Fail(job.FailureFileUnreadable, phaseValidation,
 			fmt.Sprintf("firmware file %s cannot be opened: %v", target.GetFile(), err), err)
 	}
 	img, err := i.verify(ctx, f, target)
@@ -87,7 +87,7 @@ func openArtifact(a Artifact, target *rackbusv1.FirmwareUpdateTarget) (*image, e
 	name := fileOf(target)
 	f, err := os.Open(a.Path)
 	if err != nil {
-		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+		return nil, agent.Fail(job.FailureFileUnreadable, phaseValidation,
 			fmt.Sprintf("firmware file %s of the catalogue cannot be opened: %v", name, err), err)
 	}
 	info, err := f.Stat()
@@ -105,13 +105,20 @@ func openArtifact(a Artifact, target *rackbusv1.FirmwareUpdateTarget) (*image, e
 	return &image{File: f, name: filepath.Base(name), size: info.Size()}, nil
 }
 
+func unreadable(target *rackbusv1.FirmwareUpdateTarget, err error) error {
+	if passes(err) {
+		return err
+	}
+	return agent.Fail(job.FailureFileUnreadable, phaseValidation, fmt.Sprintf("firmware file %s: %v", target.GetFile(), err), err)
+}
+
 func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.FirmwareUpdateTarget) (*image, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
+		return nil, unreadable(target, err)
 	}
 	if !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil, agent.Fail(job.FailureFileNotFound, phaseValidation,
+		return nil, agent.Fail(job.FailureFileUnreadable, phaseValidation,
 			fmt.Sprintf("firmware file %s is empty or no regular file", target.GetFile()), nil)
 	}
 	if want := target.GetSizeBytes(); want > 0 && want != info.Size() {
@@ -122,7 +129,7 @@ func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.Firmw
 	if want := target.GetSha256(); len(want) > 0 {
 		sum, err := i.digest(ctx, f, imageKey{f.Name(), info.Size(), info.ModTime()})
 		if err != nil {
-			return nil, fmt.Errorf("firmware file %s: %w", target.GetFile(), err)
+			return nil, unreadable(target, err)
 		}
 		if !bytes.Equal(sum[:], want) {
 			return nil, agent.Fail(job.FailureFileChanged, phaseValidation,

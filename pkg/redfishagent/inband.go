@@ -95,7 +95,7 @@ type InBandOutcome struct {
 
 // errNoInBand refuses in-band images on an agent without the means to flash them.
 func errNoInBand() error {
-	return agent.Fail(job.FailurePreconditionFailed, phasePlanning,
+	return agent.Fail(job.FailureAgentNotEquipped, phasePlanning,
 		"in-band targets (CX7, CX8, BF3_NIC) cannot be flashed by this agent: it has no access to host operating systems", nil)
 }
 
@@ -106,7 +106,7 @@ func (g *group) beginInBand() error {
 		return errNoInBand()
 	}
 	if u.t.Target().GetHost().GetAddress() == "" {
-		return agent.Fail(job.FailureInvalidArgument, phasePlanning,
+		return agent.Fail(job.FailureEndpointMissing, phasePlanning,
 			"in-band targets need a host endpoint with credentials, and the node has none", nil)
 	}
 	update := InBandUpdate{

@@ -91,6 +91,9 @@ func (e *Error) Transient() bool {
 	}
 }
 
+// Connecting reports whether the connection had not come up yet.
+func (e *Error) Connecting() bool { return e.Op == opConnect }
+
 // OutcomeUnknown reports whether the host may have run the command although no
 // result came.
 func (e *Error) OutcomeUnknown() bool { return e.Sent }

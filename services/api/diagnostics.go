@@ -42,12 +42,8 @@ func (j *jobsService) StartNodeDiagnostics(ctx context.Context, req *rackbusv1.S
 		Type: job.TypeNodeDiagnostics, Name: meta.name, RackID: sameRack(patients), OnBusy: meta.onBusy, Deadline: meta.deadline,
 		Idempotency: idem, NothingAdmitted: textNothingToExamine, About: about.ID,
 	}
-	for i := range patients {
-		n, err := j.diagnosisOf(ctx, rm, &patients[i])
-		if err != nil {
-			return nil, err
-		}
-		areq.Nodes = append(areq.Nodes, n)
+	if areq.Nodes, err = j.diagnosesFor(ctx, rm, patients); err != nil {
+		return nil, err
 	}
 	res, err := j.admitter.Admit(ctx, areq)
 	if err != nil {
@@ -166,6 +162,19 @@ func (j *jobsService) touchedBy(ctx context.Context, about job.Record) ([]patien
 		}
 	}
 	return out, nil
+}
+
+// diagnosesFor asks for the diagnoses of all nodes.
+func (j *jobsService) diagnosesFor(ctx context.Context, rm *rackManager, patients []patient) ([]admission.Node, error) {
+	refs := make([]node.Ref, len(patients))
+	for i := range patients {
+		refs[i] = patients[i].ref
+	}
+	nodes, errs := make([]admission.Node, len(patients)), make([]error, len(patients))
+	eachNode(refs, j.opts.BatchParallelism, func(i int) {
+		nodes[i], errs[i] = j.diagnosisOf(ctx, rm, &patients[i])
+	})
+	return nodes, errors.Join(errs...)
 }
 
 // diagnosisOf asks for the diagnosis of one node, with the history of the job that

@@ -79,7 +79,15 @@ func (h *harness) evidence(id job.ID) *rackbusv1.GetEvidenceResponse {
 	return resp
 }
 
-func fetch(t *testing.T, method, link string) (*http.Response, []byte) {
+// fetched is an answer to a request for a link.
+type fetched struct {
+	status int
+	header http.Header
+	length int64
+	body   []byte
+}
+
+func fetch(t *testing.T, method, link string) fetched {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, link, nil)
 	require.NoError(t, err)
@@ -88,7 +96,7 @@ func fetch(t *testing.T, method, link string) (*http.Response, []byte) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	return resp, body
+	return fetched{resp.StatusCode, resp.Header, resp.ContentLength, body}
 }
 
 // examined registers a node and starts its diagnosis.
@@ -143,19 +151,19 @@ func TestBundleSurvivesRestart(t *testing.T) {
 	h.conn = h.connect("test")
 	h.start(linked(web.URL))
 
-	got, body := fetch(t, http.MethodGet, resp.GetUrl())
-	require.Equal(t, http.StatusOK, got.StatusCode)
-	require.Equal(t, content, body)
-	sum := sha256.Sum256(body)
+	got := fetch(t, http.MethodGet, resp.GetUrl())
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, content, got.body)
+	sum := sha256.Sum256(got.body)
 	require.Equal(t, sum[:], resp.GetSha256())
-	require.Equal(t, "application/gzip", got.Header.Get("Content-Type"))
-	require.Equal(t, `attachment; filename="`+resp.GetFilename()+`"`, got.Header.Get("Content-Disposition"))
-	require.Equal(t, "nosniff", got.Header.Get("X-Content-Type-Options"))
-	require.Equal(t, "no-store", got.Header.Get("Cache-Control"))
-	got, body = fetch(t, http.MethodHead, resp.GetUrl())
-	require.Equal(t, http.StatusOK, got.StatusCode)
-	require.Equal(t, int64(len(content)), got.ContentLength)
-	require.Empty(t, body)
+	require.Equal(t, "application/gzip", got.header.Get("Content-Type"))
+	require.Equal(t, `attachment; filename="`+resp.GetFilename()+`"`, got.header.Get("Content-Disposition"))
+	require.Equal(t, "nosniff", got.header.Get("X-Content-Type-Options"))
+	require.Equal(t, "no-store", got.header.Get("Cache-Control"))
+	got = fetch(t, http.MethodHead, resp.GetUrl())
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, int64(len(content)), got.length)
+	require.Empty(t, got.body)
 	require.NotContains(t, h.log.String(), resp.GetUrl()[strings.Index(resp.GetUrl(), "signature=")+10:], "a link does not show in the log")
 
 	h.refused(resp.GetUrl(), id)
@@ -203,10 +211,10 @@ func (h *harness) refused(link string, id job.ID) {
 		"another key": {"GET", evidence.NewSigner(secret.New(strings.Repeat("k", 32))).URL(base,
 			evidence.Link{Job: id, Filename: name, Expires: time.Now().Add(time.Hour)}), http.StatusForbidden},
 	} {
-		got, body := fetch(t, c.method, c.link)
-		require.Equal(t, c.status, got.StatusCode, "%s: %s", what, body)
-		require.Less(t, len(body), 200, what)
-		require.Equal(t, "no-store", got.Header.Get("Cache-Control"), what)
+		got := fetch(t, c.method, c.link)
+		require.Equal(t, c.status, got.status, "%s: %s", what, got.body)
+		require.Less(t, len(got.body), 200, what)
+		require.Equal(t, "no-store", got.header.Get("Cache-Control"), what)
 	}
 }
 

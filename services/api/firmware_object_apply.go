@@ -318,7 +318,7 @@ func (s *Server) failedNodes(a *apply, fault error) []admission.Node {
 // manifestFailure is a refused manifest as the failure of a job. The classes are
 // published: what cannot be read is the caller's fault, what fits no node is not.
 func manifestFailure(err error) *job.Failure {
-	f := job.NewFailure(job.FailureInvalidArgument, err.Error())
+	f := job.NewFailure(job.FailureManifestInvalid, err.Error())
 	switch {
 	case errors.Is(err, &manifest.Error{Kind: manifest.KindTargets}):
 		f = job.NewFailure(job.FailureTargetNotFound, err.Error())

@@ -82,7 +82,7 @@ func (s *Server) newBrowsers(opts HTTPOptions) (*browsers, error) {
 		mux.Handle(EvidencePath, within(opts.DownloadTimeout, opts.Evidence))
 	}
 	b.server = &http.Server{
-		Handler: mux, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.HeaderTimeout, ReadTimeout: opts.PageTimeout, IdleTimeout: opts.IdleTimeout,
+		Handler: mux, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.HeaderTimeout, IdleTimeout: opts.IdleTimeout,
 		// Every browser that does not trust the certificate yet fails a handshake.
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -97,10 +97,11 @@ func (s *Server) asPrincipal(next http.Handler) http.Handler {
 	})
 }
 
-// within bounds how long an answer may be taken. A live page moves its end.
+// within bounds how long a request and its answer may take. A live page moves its end.
 func within(limit time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		rc, end := http.NewResponseController(w), time.Now().Add(limit)
+		if err := errors.Join(rc.SetReadDeadline(end), rc.SetWriteDeadline(end)); err != nil {
 			http.Error(w, "this connection cannot be bounded", http.StatusInternalServerError)
 			return
 		}

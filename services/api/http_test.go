@@ -89,14 +89,28 @@ func (s *site) tls(ca *certs.CA, name string) *tls.Config {
 	return config
 }
 
-func (s *site) get(c *http.Client, path string) (*http.Response, string) {
+// reply is an answer without its body.
+type reply struct {
+	StatusCode, ProtoMajor int
+	Location               string
+	Cookies                []*http.Cookie
+}
+
+func (s *site) get(c *http.Client, path string) (reply, string) {
 	s.t.Helper()
-	resp, err := c.Get(s.url + path)
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, nil)
+	require.NoError(s.t, err)
+	return s.do(c, r)
+}
+
+func (s *site) do(c *http.Client, r *http.Request) (reply, string) {
+	s.t.Helper()
+	resp, err := c.Do(r)
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
-	return resp, string(body)
+	return reply{resp.StatusCode, resp.ProtoMajor, resp.Header.Get("Location"), resp.Cookies()}, string(body)
 }
 
 // A browser has the rights of its certificate, and what it does is in the audit under
@@ -133,25 +147,20 @@ func TestBrowsersHaveTheRightsOfTheirCertificates(t *testing.T) {
 	resp, body = s.get(operator, address+"/do/cancel")
 	require.Equal(t, http.StatusOK, resp.StatusCode, body)
 	token := regexp.MustCompile(`name="token" value="([^"]+)"`).FindStringSubmatch(body)[1]
-	post := func(c *http.Client) (*http.Response, string) {
+	post := func(c *http.Client) (reply, string) {
 		form := url.Values{"token": {token}, "reason": {"wrong image"}}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+address+"/do/cancel", strings.NewReader(form.Encode()))
 		require.NoError(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.AddCookie(resp.Cookies()[0])
-		answer, err := c.Do(r)
-		require.NoError(t, err)
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		return answer, string(text)
+		r.AddCookie(resp.Cookies[0])
+		return s.do(c, r)
 	}
 	refused, body := post(viewer)
 	require.Equal(t, http.StatusForbidden, refused.StatusCode)
 	require.Contains(t, body, "needs the role operator")
 	done, _ := post(operator)
 	require.Equal(t, http.StatusSeeOther, done.StatusCode)
-	require.Equal(t, address+"?done=cancel", done.Header.Get("Location"))
+	require.Equal(t, address+"?done=cancel", done.Location)
 
 	outcomes := map[string]string{}
 	require.Eventually(t, func() bool {
@@ -187,6 +196,28 @@ func TestLivePagesEndWithTheServer(t *testing.T) {
 	require.NoError(t, lines.Err(), "the stream ends as a whole")
 	_, err = c.Get(s.url + "/") //nolint:bodyclose // there is none
 	require.Error(t, err)
+}
+
+// A live page outlives the limit for pages, over HTTP/1 as well.
+func TestLivePagesOutliveOtherPages(t *testing.T) {
+	t.Parallel()
+	const limit = 300 * time.Millisecond
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	newHarness(t, func(o *Options) {
+		o.HTTP = &HTTPOptions{
+			Listener: lis, PageTimeout: limit,
+			Console: console.Options{Timing: console.Timing{Heartbeat: 20 * time.Millisecond, PatchInterval: 5 * time.Millisecond}},
+		}
+	})
+	start := time.Now()
+	resp, err := http.Get("http://" + lis.Addr().String() + "/live/jobs")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, 1, resp.ProtoMajor)
+	for lines := bufio.NewScanner(resp.Body); time.Since(start) < 2*limit; {
+		require.True(t, lines.Scan(), "the stream has ended after %s: %v", time.Since(start), lines.Err())
+	}
 }
 
 func TestTheHTTPListenerNeedsWhatGRPCHas(t *testing.T) {

@@ -14,6 +14,7 @@ func jobMessage(r *job.Record) *rackbusv1.Job {
 	if rec.GetRollout() != nil {
 		rec.Rollout.Members, rec.Rollout.Places = nil, nil // for the jobs service only
 	}
+	advise(rec.GetFailure())
 	return &rackbusv1.Job{
 		JobId: rec.GetJobId(), ParentJobId: rec.GetParentJobId(), Name: rec.GetName(), Type: rec.GetType(), Kind: rec.GetKind(),
 		RackId: rec.GetRackId(), NodeId: rec.GetNodeId(), State: rec.GetState(), StateDescription: rec.GetDescription(),
@@ -24,6 +25,15 @@ func jobMessage(r *job.Record) *rackbusv1.Job {
 		AboutJobId: rec.GetAboutJobId(), NodeDiagnostics: rec.GetNodeDiagnostics(),
 		ReservedNodeIds: rec.GetReservedNodeIds(), RackPower: rec.GetRackPower(), Rollout: rec.GetRollout(),
 	}
+}
+
+// advise adds what the table of failure codes says.
+func advise(f *rackbusv1.JobFailure) {
+	info, ok := job.FailureCode(f.GetFailureCode()).Info()
+	if !ok {
+		return
+	}
+	f.Retry, f.Advice, f.Runbook = rackbusv1.FailureRetry(info.Retry), info.Advice, info.Runbook()
 }
 
 // filterOf reads the filter of a request.

@@ -207,7 +207,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.endStreams()
 		s.grpc.Stop()
 		stopHTTP(background)
-		<-served
+		if second := <-served; second != nil && !errors.Is(second, grpc.ErrServerStopped) {
+			err = errors.Join(err, second)
+		}
 		return err
 	case <-ctx.Done():
 	}

@@ -154,13 +154,13 @@ func TestChecksFail(t *testing.T) {
 				require.NoError(b.t, os.Remove(b.firmware()))
 				require.NoError(b.t, os.Mkdir(b.firmware(), 0o700))
 			},
-			code: job.FailureFileNotFound, class: job.CodeFileNotFound, phase: "validation", text: "no regular file",
+			code: job.FailureFileUnreadable, class: job.CodeFileNotFound, phase: "validation", text: "no regular file",
 		}, {
 			name: "file leads outside", spoil: func(b *bench) {
 				require.NoError(b.t, os.Remove(b.firmware()))
 				require.NoError(b.t, os.Symlink("/etc/passwd", b.firmware()))
 			},
-			code: job.FailureFileNotFound, class: job.CodeFileNotFound, phase: "validation", text: "escapes",
+			code: job.FailureFileUnreadable, class: job.CodeFileNotFound, phase: "validation", text: "escapes",
 		},
 	} {
 		t.Run(f.name, f.run)

@@ -72,20 +72,20 @@ func TestForeignFormsAreRefused(t *testing.T) {
 	s.put(update("j1", "tray-1", running, 10))
 	form, cookies := s.confirm("/jobs/j1/do/cancel")
 	other, _ := s.confirm("/jobs/j1/do/cancel")
-	for name, send := range map[string]func() (*http.Response, string){
-		"no token":      func() (*http.Response, string) { return s.post("/jobs/j1/do/cancel", nil, cookies) },
-		"no cookie":     func() (*http.Response, string) { return s.post("/jobs/j1/do/cancel", form, nil) },
-		"another token": func() (*http.Response, string) { return s.post("/jobs/j1/do/cancel", other, cookies) },
-		"empty ones": func() (*http.Response, string) {
+	for name, send := range map[string]func() (answer, string){
+		"no token":      func() (answer, string) { return s.post("/jobs/j1/do/cancel", nil, cookies) },
+		"no cookie":     func() (answer, string) { return s.post("/jobs/j1/do/cancel", form, nil) },
+		"another token": func() (answer, string) { return s.post("/jobs/j1/do/cancel", other, cookies) },
+		"empty ones": func() (answer, string) {
 			return s.post("/jobs/j1/do/cancel", url.Values{"token": {""}}, []*http.Cookie{{Name: tokenName, Value: ""}})
 		},
-		"another site": func() (*http.Response, string) {
+		"another site": func() (answer, string) {
 			return s.post("/jobs/j1/do/cancel", form, cookies, "Sec-Fetch-Site", "cross-site")
 		},
-		"another origin": func() (*http.Response, string) {
+		"another origin": func() (answer, string) {
 			return s.post("/jobs/j1/do/cancel", form, cookies, "Origin", "https://evil.example")
 		},
-		"another host of the domain": func() (*http.Response, string) {
+		"another host of the domain": func() (answer, string) {
 			return s.post("/jobs/j1/do/cancel", form, cookies, "Sec-Fetch-Site", "same-site")
 		},
 	} {
@@ -93,7 +93,12 @@ func TestForeignFormsAreRefused(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, resp.StatusCode, name)
 	}
 	require.Empty(t, s.calls)
-	resp, _ := s.get("/jobs/j1/do/explode")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL+s.live("/jobs"), nil)
+	require.NoError(t, err)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	resp, _ := s.do(r)
+	require.Equal(t, http.StatusForbidden, resp.StatusCode, "another site must not take the places of streams")
+	resp, _ = s.get("/jobs/j1/do/explode")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 
 	resp, _ = s.post("/jobs/j1/do/cancel", form, cookies, "Sec-Fetch-Site", "same-origin")

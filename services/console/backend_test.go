@@ -253,7 +253,7 @@ func newSite(t *testing.T, change ...func(*Options)) *site {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	require.NoError(t, err)
 	opts := Options{
-		Conn: conn, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Conn: conn, Logger: slog.New(slog.DiscardHandler),
 		Timing: Timing{WatchRetry: 5 * time.Millisecond, PatchInterval: 5 * time.Millisecond, InventoryAge: time.Millisecond},
 	}
 	for _, c := range change {
@@ -280,18 +280,25 @@ func newSite(t *testing.T, change ...func(*Options)) *site {
 	return s
 }
 
+// answer is what came back, without the body.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+	Cookies    []*http.Cookie
+}
+
 // do sends a request and returns its answer with the body as text.
-func (s *site) do(r *http.Request) (*http.Response, string) {
+func (s *site) do(r *http.Request) (answer, string) {
 	s.t.Helper()
 	resp, err := s.client.Do(r)
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
-	return resp, string(body)
+	return answer{resp.StatusCode, resp.Header, resp.Cookies()}, string(body)
 }
 
-func (s *site) get(path string) (*http.Response, string) {
+func (s *site) get(path string) (answer, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.server.URL+path, nil)
 	require.NoError(s.t, err)
@@ -306,7 +313,7 @@ func (s *site) page(path string) string {
 	return body
 }
 
-func (s *site) post(path string, form url.Values, cookies []*http.Cookie, headers ...string) (*http.Response, string) {
+func (s *site) post(path string, form url.Values, cookies []*http.Cookie, headers ...string) (answer, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(form.Encode()))
 	require.NoError(s.t, err)
@@ -329,7 +336,7 @@ func (s *site) confirm(path string) (url.Values, []*http.Cookie) {
 	require.Equal(s.t, http.StatusOK, resp.StatusCode, body)
 	found := tokenPattern.FindStringSubmatch(body)
 	require.NotNil(s.t, found, body)
-	return url.Values{"token": {found[1]}}, resp.Cookies()
+	return url.Values{"token": {found[1]}}, resp.Cookies
 }
 
 // update is a firmware update of one tray.

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -107,8 +108,8 @@ type Console struct {
 	handler   http.Handler
 
 	streams  chan struct{}
-	stopping context.Context
-	stop     context.CancelFunc
+	stopping chan struct{} // closed when streams must end
+	stop     sync.Once
 }
 
 // New returns a console over the services that opts.Conn reaches.
@@ -130,9 +131,8 @@ func New(opts Options) (*Console, error) {
 		opts: opts, log: opts.Logger, jobs: jobs, access: rackbusv1.NewAccessClient(opts.Conn),
 		inventory: &inventory{client: rackmanager.NewRackManagerClient(opts.Conn), maxAge: opts.Timing.InventoryAge},
 		fleet:     newFleet(jobs, opts.Timing.WatchRetry, opts.Logger),
-		templates: templates, assets: files, streams: make(chan struct{}, opts.MaxStreams),
+		templates: templates, assets: files, streams: make(chan struct{}, opts.MaxStreams), stopping: make(chan struct{}),
 	}
-	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.handler = c.routes()
 	return c, nil
 }
@@ -142,7 +142,7 @@ func (c *Console) Run(ctx context.Context) { c.fleet.run(ctx) }
 
 // EndStreams ends what would otherwise never end by itself: live pages. They come back
 // to another replica.
-func (c *Console) EndStreams() { c.stop() }
+func (c *Console) EndStreams() { c.stop.Do(func() { close(c.stopping) }) }
 
 // ServeHTTP serves everything from / on.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }

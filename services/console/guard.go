@@ -40,9 +40,18 @@ func (c *Console) hardened(next http.Handler) http.Handler {
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 		h.Set("Cache-Control", "no-store")
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		// Another site cannot read a stream, but could take all places with its visitors'
+		// certificates.
+		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && strings.HasPrefix(r.URL.Path, livePath) {
+			http.Error(w, "this request came from another site", http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+// livePath is below what streams lie.
+const livePath = "/live/"
 
 // maxForm bounds what a browser may send, in bytes.
 const maxForm = 16 << 10
@@ -88,7 +97,7 @@ func (c *Console) guarded(next handler) http.Handler {
 			c.refuse(w, r, p, err)
 			return
 		}
-		if !strings.HasPrefix(r.URL.Path, "/live/") {
+		if !strings.HasPrefix(r.URL.Path, livePath) {
 			r = r.WithContext(ctx)
 		}
 		next(w, r, p)
@@ -144,7 +153,7 @@ func (c *Console) formToken(w http.ResponseWriter, r *http.Request) string {
 	random := make([]byte, tokenBytes)
 	_, _ = rand.Read(random) // never fails
 	token := base64.RawURLEncoding.EncodeToString(random)
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure is left out only where there is no TLS
 		Name: c.cookieName(), Value: token, Path: "/", Secure: c.opts.Secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	return token

@@ -11,10 +11,12 @@ import (
 // helpPage explains what the console shows.
 type helpPage struct {
 	page
-	Codes []job.FailureCodeInfo
+	Groups []job.FailureGroup
+	// Runbook is the page of the documentation with a section for each code.
+	Runbook string
 }
 
 func (c *Console) serveHelp(w http.ResponseWriter, r *http.Request, p page) {
 	p.Title, p.Nav = "Help", navHelp
-	c.render(w, r, http.StatusOK, "help", helpPage{page: p, Codes: job.FailureCodes()})
+	c.render(w, r, http.StatusOK, "help", helpPage{page: p, Groups: job.FailureGroups(), Runbook: job.RunbookPage})
 }

@@ -216,10 +216,10 @@ func indented(text string) string {
 	return b.String()
 }
 
-// FailureMeaning explains the code of a failure; "" for one that is not known.
-func (v jobPage) FailureMeaning() string {
+// FailureInfo explains the code of a failure; it is empty for one that is not known.
+func (v jobPage) FailureInfo() job.FailureCodeInfo {
 	info, _ := job.FailureCode(v.Job.GetFailure().GetFailureCode()).Info()
-	return info.Meaning
+	return info
 }
 
 // rolloutView is a batch that starts in waves.
@@ -264,6 +264,9 @@ func (v rolloutView) StateLabel() string {
 func (v rolloutView) Size() string {
 	if n := v.GetPlan().GetWavePercent(); n > 0 {
 		return fmt.Sprintf("%d %% of the nodes", n)
+	}
+	if v.GetPlan().GetWaveSize() == 1 {
+		return "one node"
 	}
 	return fmt.Sprintf("%d nodes", v.GetPlan().GetWaveSize())
 }

@@ -35,7 +35,7 @@ type stream struct {
 	c    *Console
 	w    http.ResponseWriter
 	rc   *http.ResponseController
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // a stream lives as long as its request
 	seen mark
 }
 
@@ -52,7 +52,6 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, step func(*s
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), c.opts.Timing.StreamLife)
 	defer cancel()
-	defer context.AfterFunc(c.stopping, cancel)()
 	s := &stream{c: c, w: w, rc: http.NewResponseController(w), ctx: ctx, seen: parseMark(r.URL.Query().Get("since"))}
 	// After a lost connection the browser tells how far it was.
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
@@ -61,7 +60,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, step func(*s
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not collect events
-	if s.write(fmt.Sprintf("retry: %d\n\n", c.opts.Timing.StreamRetry.Milliseconds())) != nil {
+	// A deadline for the request, which has ended, would end an HTTP/1 connection.
+	if s.rc.SetReadDeadline(time.Time{}) != nil || s.write(fmt.Sprintf("retry: %d\n\n", c.opts.Timing.StreamRetry.Milliseconds())) != nil {
 		return
 	}
 	if err := s.loop(step); err != nil && ctx.Err() == nil {
@@ -77,7 +77,7 @@ func (s *stream) loop(step func(*stream) (bool, error)) error {
 			return err
 		}
 		// However fast things change, a browser gets no more than one event per pause.
-		if !wait(s.ctx, s.c.opts.Timing.PatchInterval) {
+		if !s.pause() {
 			return nil
 		}
 		// A step may have looked at a picture that was some moments old.
@@ -86,6 +86,8 @@ func (s *stream) loop(step func(*stream) (bool, error)) error {
 			case <-changed:
 				continue
 			case <-s.ctx.Done():
+				return nil
+			case <-s.c.stopping:
 				return nil
 			case <-beat.C: // the inventory changes without telling, so look at it, too
 			}
@@ -211,14 +213,15 @@ func (c *Console) stepPage(s *stream, concerns func(version uint64) bool) (bool,
 	return true, nil
 }
 
-// wait pauses, and returns false when the context ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
+// pause waits before the next event, and returns false when the stream has to end.
+func (s *stream) pause() bool {
+	timer := time.NewTimer(s.c.opts.Timing.PatchInterval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-ctx.Done():
-		return false
+	case <-s.ctx.Done():
+	case <-s.c.stopping:
 	}
+	return false
 }

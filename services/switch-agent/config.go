@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/firmware/artifactcache"
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/fleet"
@@ -65,6 +66,7 @@ func FromConfig(env *process.Env, conn *bus.Conn) (Options, error) {
 		Timing:      t,
 		ImageUpload: upload.Limits{Total: c.SFTPUploadTimeout(), Stall: c.SFTPStepTimeout()},
 		GatewayID:   c.Switches.NMXGatewayID,
+		Diagnostics: diagnostics.FromConfig(c, conn, env.Registry, string(Family)),
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/seal"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -41,6 +42,9 @@ type Options struct {
 	ImageUpload upload.Limits
 	// GatewayID is our name towards the fabric controller.
 	GatewayID string
+	// Diagnostics tune the examination of switches. Its Store takes the bundles;
+	// Collectors, Lost and Version are set here.
+	Diagnostics diagnostics.Options
 }
 
 // Switches runs the workflows.
@@ -92,6 +96,7 @@ func (s *Switches) Handlers() map[job.Type]agent.Handler {
 		job.TypeFirmwareUpdate:                 s.firmware.Update,
 		job.TypeConfigureScaleUpFabricManager2: s.fabric.Reconcile,
 		job.TypeSwitchSdnFactoryDefaultReset:   s.fabric.ResetSDN,
+		job.TypeNodeDiagnostics:                s.diagnosis().Run,
 	}
 	maps.Copy(handlers, s.securityHandlers())
 	return handlers

@@ -3,6 +3,7 @@
 package switchagent_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +32,9 @@ func TestEveryOperationIsThere(t *testing.T) {
 	defer switches.Close()
 	handlers := switches.Handlers()
 	for _, info := range job.Types() {
-		if strings.HasPrefix(string(info.Type), "switch_") || info.Type == job.TypeConfigureScaleUpFabricManager2 || info.Type == job.TypeFirmwareUpdate {
+		if strings.HasPrefix(string(info.Type), "switch_") || slices.Contains([]job.Type{
+			job.TypeConfigureScaleUpFabricManager2, job.TypeFirmwareUpdate, job.TypeNodeDiagnostics,
+		}, info.Type) {
 			require.Contains(t, handlers, info.Type)
 		} else {
 			require.NotContains(t, handlers, info.Type)

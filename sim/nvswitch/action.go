@@ -76,6 +76,21 @@ func (s *Switch) start(c *call, takes time.Duration, effect func(now time.Time, 
 	return reply{status: http.StatusCreated, body: id}
 }
 
+// listActions shows all actions since the last boot, by their ids. It does not move scripts on.
+func listActions(s *Switch, _ *call) reply {
+	out := object{}
+	for id, a := range s.actions {
+		switch {
+		case a.missing:
+		case len(a.script) > 0:
+			out[id] = a.script[0]
+		default:
+			out[id] = a.doc
+		}
+	}
+	return ok(out)
+}
+
 // readAction is GET of an action.
 func readAction(s *Switch, c *call) reply {
 	a := s.actions[c.r.PathValue("id")]

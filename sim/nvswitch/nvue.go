@@ -159,6 +159,7 @@ func (s *Switch) nvueMux() http.Handler {
 	at("GET", "/revision/{id}", readRevision)
 	at("PATCH", "/revision/{id}", changeRevision)
 	at("DELETE", "/revision/{id}", deleteRevision)
+	at("GET", "/action", listActions)
 	at("GET", "/action/{id}", readAction)
 	for _, path := range []string{
 		gnmiPath, gnmiMTLS, apiPath, apiMTLS, usersPath + "/{user}", clusterPath, "/cluster/node/{kind}/server", asicPath,

@@ -25,7 +25,7 @@ func resetTypes() []string {
 	return []string{"On", "ForceOn", "GracefulShutdown", "ForceOff", "PowerCycle", "GracefulRestart", "ForceRestart"}
 }
 
-// newBMC returns the handler of the BMC: as much of Redfish as the power of a switch needs.
+// newBMC returns the handler of the BMC: as much of Redfish as the power of a switch, and its examination, need.
 func (s *Switch) newBMC() http.Handler {
 	s.bmcHTTP = &exchange.Server{
 		Faults: s.opts.Faults, Log: s.opts.Log, Protocol: reqlog.Redfish,
@@ -58,6 +58,7 @@ func (s *Switch) newBMC() http.Handler {
 			"Name": "MGX_NVSwitch_0", "ChassisType": "Module", "SerialNumber": s.opts.Serial, "PowerState": s.PowerState(),
 		}
 	})
+	s.addSurvey(closed)
 	mux.HandleFunc("POST "+resetURI, s.bmcUser(s.resetSystem))
 	mux.HandleFunc("/", s.bmcUser(func(w http.ResponseWriter, r *http.Request) {
 		sendRedfish(w, http.StatusNotFound, bmc.ErrorBody("ResourceMissingAtURI", "Nothing is at "+r.URL.Path+"."))
@@ -71,6 +72,7 @@ func serviceRoot() object {
 		"@odata.id": redfishRoot, "@odata.type": "#ServiceRoot.v1_10_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
 		"RedfishVersion": "1.17.0", "Vendor": "NVIDIA", "Systems": object{"@odata.id": redfishRoot + "/Systems"},
 		"Managers": object{"@odata.id": redfishRoot + "/Managers"}, "Chassis": object{"@odata.id": redfishRoot + "/Chassis"},
+		"UpdateService": object{"@odata.id": updateURI},
 	}
 }
 
@@ -92,6 +94,7 @@ func (s *Switch) system() object {
 		"@odata.id": systemURI, "@odata.type": "#ComputerSystem.v1_17_0.ComputerSystem", "Id": "System_0", "Name": "System_0",
 		"SystemType": "Physical", "Manufacturer": "NVIDIA", "Model": productName(s.opts.Model), "SerialNumber": s.opts.Serial,
 		"PowerState": cmp.Or(reported, state), "Status": object{"State": "Enabled", "Health": "OK"},
+		"LogServices": object{"@odata.id": logsURI},
 		"Actions": object{"#ComputerSystem.Reset": object{
 			"target": resetURI, "ResetType@Redfish.AllowableValues": resetTypes(),
 		}},

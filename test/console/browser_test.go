@@ -32,6 +32,11 @@ func needBrowser(t *testing.T) {
 		}
 		t.Skipf("%s is missing, so the console is not tested in a browser: %s", what, how)
 	}
+	// What was looked at here makes go test run again when it has changed.
+	for _, file := range []string{"console.mjs", "package-lock.json"} {
+		_, err := os.Stat(file)
+		require.NoError(t, err)
+	}
 	if _, err := os.Stat(chromium); err != nil {
 		missing(chromium, "apt-get install chromium")
 	}

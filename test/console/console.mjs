@@ -208,7 +208,6 @@ const rows = await page.locator("#child-table tbody tr").evaluateAll((list) => l
 assert.equal(rows.length, Object.keys(want.children).length);
 for (const { id, ...shown } of rows) assert.deepEqual(shown, want.children[id], id);
 await accessible(page, "batch");
-await shoot(page, "batch-end");
 
 await page.goto(`/jobs/${want.failed}`);
 const failure = page.locator("#job-failure");

@@ -35,8 +35,9 @@ const (
 	rackA, rackB = "row1-rack01", "row1-rack02"
 	// idle has no update, failing has one that fails.
 	idle, failing = "compute-0001", "compute-0011"
-	taskTime      = 15 * time.Second
-	patience      = 2 * time.Minute
+	// taskTime is long enough to see a batch work, waveTime to see a wave.
+	taskTime, waveTime = 15 * time.Second, 5 * time.Second
+	patience           = 2 * time.Minute
 )
 
 // failure makes the update task of a tray end badly.
@@ -67,11 +68,11 @@ type site struct {
 // batch live, filter the list, cancel a job, compare the end with what GetJob tells.
 func TestConsole(t *testing.T) {
 	needBrowser(t)
-	timing := bmc.Timing{Task: taskTime, BMCOutage: 200 * time.Millisecond}
+	timing := func(task time.Duration) bmc.Timing { return bmc.Timing{Task: task, BMCOutage: 200 * time.Millisecond} }
 	c := cluster.Start(t, cluster.Options{
 		Racks: []sim.Options{
-			{RackID: rackA, Compute: 18, PowerShelves: 8, Timing: timing, Seed: 1, Faults: []faults.Rule{failure(t)}},
-			{RackID: rackB, Compute: 4, PowerShelves: 2, Timing: timing, Seed: 2, ComputeGeneration: sim.GB300, ShelfGeneration: sim.GB300},
+			{RackID: rackA, Compute: 18, PowerShelves: 8, Timing: timing(taskTime), Seed: 1, Faults: []faults.Rule{failure(t)}},
+			{RackID: rackB, Compute: 4, PowerShelves: 2, Timing: timing(waveTime), Seed: 2, ComputeGeneration: sim.GB300, ShelfGeneration: sim.GB300},
 		},
 		Settings: map[string]string{
 			"auth.viewers": `["cn:jobs"]`, "timing.bus.progress_interval": `"300ms"`,

@@ -42,7 +42,8 @@ const (
 
 // TestMetrics: docs/metrics.md lists what real processes show after work of every kind.
 func TestMetrics(t *testing.T) {
-	c := cluster.Start(t, cluster.Options{Shipped: true, Racks: []sim.Options{{
+	settings := map[string]string{"diagnostics.automatic": "true"}
+	c := cluster.Start(t, cluster.Options{Shipped: true, Settings: settings, Racks: []sim.Options{{
 		RackID: "r", Compute: 1, PowerShelves: 1, Switches: 1, Seed: 1,
 		// Slow enough that a second update meets the first.
 		Timing: bmc.Timing{Task: 3 * time.Second, BMCOutage: 100 * time.Millisecond},
@@ -51,8 +52,7 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, sw.Provision("earlier", c.Domain.Earlier, "nvue"))
 	}
 	s := &scene{Cluster: c, Client: c.Client(0), rack: c.Racks[0]}
-	s.work(t)
-	s.beRefused(t)
+	s.updateEachFamily(t)
 	s.downloadEvidence(t)
 
 	table := table(s.scrape(t))
@@ -70,19 +70,27 @@ func TestMetrics(t *testing.T) {
 	requireNoneUnseen(t, table)
 }
 
-// beRefused asks for an update of a node that has one.
-func (s *scene) beRefused(t *testing.T) {
+// updateEachFamily registers all nodes, reads them, and gives an agent of each family a job, one node a second one in vain.
+func (s *scene) updateEachFamily(t *testing.T) {
 	ctx := within(t)
-	s.WriteTrayPackage("tray2.fwpkg", "9.10")
-	req := &rackmanager.UpdateFirmwareRequest{RackId: "r", NodeId: "compute-0001", Filename: "tray2.fwpkg", Activate: true}
+	_, err := s.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: s.NodeSet(s.rack)})
+	require.NoError(t, err)
+	power, err := s.BatchGetPowerState(ctx, &rackmanager.BatchGetPowerStateRequest{Nodes: s.NodeSet(s.rack)})
+	require.NoError(t, err)
+	require.Equal(t, success, power.GetResponse().GetStatus(), "%v", power)
+	s.WriteTrayPackage("tray.fwpkg", "9.9")
+	req := &rackmanager.UpdateFirmwareRequest{RackId: "r", NodeId: "compute-0001", Filename: "tray.fwpkg", Activate: true}
 	first, err := s.UpdateFirmware(ctx, req)
 	require.NoError(t, err)
 	require.Equal(t, success, first.GetStatus(), first.GetMessage())
 	second, err := s.UpdateFirmware(ctx, req)
 	require.NoError(t, err)
 	require.NotEqual(t, success, second.GetStatus())
-	_, err = s.WaitJob(ctx, first.GetJobId())
-	require.NoError(t, err)
+	for _, id := range []string{first.GetJobId(), s.updateShelf(ctx, t), s.installImage(ctx, t)} {
+		job, err := s.WaitJob(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, rackmanager.JobExecutionState_JOB_EXECUTION_STATE_COMPLETED, job.GetExecutionState(), "%v", job)
+	}
 }
 
 // downloadEvidence examines all nodes, and takes the bundle of one.

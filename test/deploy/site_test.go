@@ -27,6 +27,7 @@ func TestSingle(t *testing.T) {
 	s := start(t, cluster.Options{})
 	run(t, []part{
 		{"every process works", s.work},
+		{"what the jobs service does by itself", s.extras},
 		{"strangers stay out", s.requireStrangersStayOut},
 		{"rights", func(t *testing.T) {
 			all := refused()

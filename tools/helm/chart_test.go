@@ -98,7 +98,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"no drain", "drainSeconds", 0, "/drainSeconds"},
 		{"plaintext console", "console.baseURL", "http://racks", "/console/baseURL"},
 		{"a fraction that would be cut", "settings", map[string]any{"timing.scale": 0.5}, "/settings/timing.scale"},
-		{"a setting that the chart makes", "settings", map[string]any{"bus.nkey_seed_file": "/tmp/seed"}, "/settings"},
+		{"a setting that the chart makes", "settings", map[string]any{"bus.nkey_seed_file": "/tmp/seed"}, "invalid propertyName 'bus.nkey_seed_file'"},
 		{"servers of one's own and the chart's", "bus.urls", []any{"tls://nats:4222"}, "bus.urls and nats.enabled exclude each other"},
 		{"no server", "nats.enabled", false, "name the NATS servers"},
 		{"three servers with the secrets of one", "nats.replicas", 3, "nats.envSecrets"},

@@ -112,6 +112,9 @@ func BusTiming() bus.Timing {
 	return t
 }
 
+// Connect opens a connection for a further process. Close it.
+func (r *Rig) Connect(role string) *bus.Conn { return r.connect(role) }
+
 func (r *Rig) connect(role string) *bus.Conn {
 	r.T.Helper()
 	c, err := bus.Connect(bus.Options{
@@ -159,6 +162,8 @@ type AgentOptions struct {
 	// DrainTimeout and CutTimeout of the agent.
 	DrainTimeout time.Duration
 	MaxUploads   int
+	// Pool is how the devices are connected to: the default where nil.
+	Pool *redfish.Pool
 	// Profiles, Artifacts and InBand of the workflows.
 	Profiles  map[string]redfishagent.InventoryProfile
 	Artifacts redfishagent.Artifacts
@@ -199,7 +204,7 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
 	require.NoError(r.T, err)
 	a := &Agent{
-		r: r, conn: r.connect("agent-" + string(r.Family)), pool: redfish.NewPool(redfish.PoolOptions{}),
+		r: r, conn: r.connect("agent-" + string(r.Family)), pool: cmp.Or(o.Pool, redfish.NewPool(redfish.PoolOptions{})),
 		done: make(chan error, 1), dead: make(chan struct{}),
 	}
 	if o.Diagnostics.Store == nil {

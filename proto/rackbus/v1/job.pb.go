@@ -299,6 +299,62 @@ func (CancelMode) EnumDescriptor() ([]byte, []int) {
 	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
+// FailureRetry says whether a job that failed may be asked for again.
+type FailureRetry int32
+
+const (
+	FailureRetry_FAILURE_RETRY_UNSPECIFIED FailureRetry = 0
+	// The same request may be sent again as it is.
+	FailureRetry_FAILURE_RETRY_AS_IS FailureRetry = 1
+	// It fails in the same way until the cause is gone.
+	FailureRetry_FAILURE_RETRY_AFTER_FIX FailureRetry = 2
+	// The hardware may be half changed: somebody, or a diagnosis, has to look first.
+	FailureRetry_FAILURE_RETRY_AFTER_INSPECTION FailureRetry = 3
+)
+
+// Enum value maps for FailureRetry.
+var (
+	FailureRetry_name = map[int32]string{
+		0: "FAILURE_RETRY_UNSPECIFIED",
+		1: "FAILURE_RETRY_AS_IS",
+		2: "FAILURE_RETRY_AFTER_FIX",
+		3: "FAILURE_RETRY_AFTER_INSPECTION",
+	}
+	FailureRetry_value = map[string]int32{
+		"FAILURE_RETRY_UNSPECIFIED":      0,
+		"FAILURE_RETRY_AS_IS":            1,
+		"FAILURE_RETRY_AFTER_FIX":        2,
+		"FAILURE_RETRY_AFTER_INSPECTION": 3,
+	}
+)
+
+func (x FailureRetry) Enum() *FailureRetry {
+	p := new(FailureRetry)
+	*p = x
+	return p
+}
+
+func (x FailureRetry) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailureRetry) Descriptor() protoreflect.EnumDescriptor {
+	return file_rackbus_v1_job_proto_enumTypes[4].Descriptor()
+}
+
+func (FailureRetry) Type() protoreflect.EnumType {
+	return &file_rackbus_v1_job_proto_enumTypes[4]
+}
+
+func (x FailureRetry) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailureRetry.Descriptor instead.
+func (FailureRetry) EnumDescriptor() ([]byte, []int) {
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
 // StageStatus is where a stage of a workflow stands.
 type StageStatus int32
 
@@ -342,11 +398,11 @@ func (x StageStatus) String() string {
 }
 
 func (StageStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_rackbus_v1_job_proto_enumTypes[4].Descriptor()
+	return file_rackbus_v1_job_proto_enumTypes[5].Descriptor()
 }
 
 func (StageStatus) Type() protoreflect.EnumType {
-	return &file_rackbus_v1_job_proto_enumTypes[4]
+	return &file_rackbus_v1_job_proto_enumTypes[5]
 }
 
 func (x StageStatus) Number() protoreflect.EnumNumber {
@@ -355,7 +411,7 @@ func (x StageStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StageStatus.Descriptor instead.
 func (StageStatus) EnumDescriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 // CollectorStatus is what became of one collector.
@@ -396,11 +452,11 @@ func (x CollectorStatus) String() string {
 }
 
 func (CollectorStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_rackbus_v1_job_proto_enumTypes[5].Descriptor()
+	return file_rackbus_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (CollectorStatus) Type() protoreflect.EnumType {
-	return &file_rackbus_v1_job_proto_enumTypes[5]
+	return &file_rackbus_v1_job_proto_enumTypes[6]
 }
 
 func (x CollectorStatus) Number() protoreflect.EnumNumber {
@@ -409,7 +465,7 @@ func (x CollectorStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CollectorStatus.Descriptor instead.
 func (CollectorStatus) EnumDescriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // RolloutSpread limits how many nodes of one place work at the same time.
@@ -449,11 +505,11 @@ func (x RolloutSpread) String() string {
 }
 
 func (RolloutSpread) Descriptor() protoreflect.EnumDescriptor {
-	return file_rackbus_v1_job_proto_enumTypes[6].Descriptor()
+	return file_rackbus_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (RolloutSpread) Type() protoreflect.EnumType {
-	return &file_rackbus_v1_job_proto_enumTypes[6]
+	return &file_rackbus_v1_job_proto_enumTypes[7]
 }
 
 func (x RolloutSpread) Number() protoreflect.EnumNumber {
@@ -462,7 +518,7 @@ func (x RolloutSpread) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutSpread.Descriptor instead.
 func (RolloutSpread) EnumDescriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // RolloutState is where a rollout stands.
@@ -513,11 +569,11 @@ func (x RolloutState) String() string {
 }
 
 func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
-	return file_rackbus_v1_job_proto_enumTypes[7].Descriptor()
+	return file_rackbus_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (RolloutState) Type() protoreflect.EnumType {
-	return &file_rackbus_v1_job_proto_enumTypes[7]
+	return &file_rackbus_v1_job_proto_enumTypes[8]
 }
 
 func (x RolloutState) Number() protoreflect.EnumNumber {
@@ -526,7 +582,7 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // RolloutStop is why a rollout has stopped.
@@ -573,11 +629,11 @@ func (x RolloutStop) String() string {
 }
 
 func (RolloutStop) Descriptor() protoreflect.EnumDescriptor {
-	return file_rackbus_v1_job_proto_enumTypes[8].Descriptor()
+	return file_rackbus_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (RolloutStop) Type() protoreflect.EnumType {
-	return &file_rackbus_v1_job_proto_enumTypes[8]
+	return &file_rackbus_v1_job_proto_enumTypes[9]
 }
 
 func (x RolloutStop) Number() protoreflect.EnumNumber {
@@ -586,7 +642,7 @@ func (x RolloutStop) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutStop.Descriptor instead.
 func (RolloutStop) EnumDescriptor() ([]byte, []int) {
-	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_rackbus_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // JobFailure says why a job did not complete.
@@ -599,7 +655,17 @@ type JobFailure struct {
 	// Part of the workflow that failed, for example "upload".
 	Phase string `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
 	// The device's own answer, credentials masked.
-	Device        *DeviceAnswer `protobuf:"bytes,5,opt,name=device,proto3" json:"device,omitempty"`
+	Device *DeviceAnswer `protobuf:"bytes,5,opt,name=device,proto3" json:"device,omitempty"`
+	// What the table of failure codes says of failure_code. The Jobs service fills
+	// these in when it shows a job; records and events do not have them.
+	//
+	// Whether the same may be asked for again.
+	Retry FailureRetry `protobuf:"varint,6,opt,name=retry,proto3,enum=rackbus.v1.FailureRetry" json:"retry,omitempty"`
+	// What to do, in one or two sentences.
+	Advice string `protobuf:"bytes,7,opt,name=advice,proto3" json:"advice,omitempty"`
+	// Page and section of the documentation, for example
+	// "docs/failure-codes.md#bmc_auth_failed".
+	Runbook       string `protobuf:"bytes,8,opt,name=runbook,proto3" json:"runbook,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +733,27 @@ func (x *JobFailure) GetDevice() *DeviceAnswer {
 		return x.Device
 	}
 	return nil
+}
+
+func (x *JobFailure) GetRetry() FailureRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return FailureRetry_FAILURE_RETRY_UNSPECIFIED
+}
+
+func (x *JobFailure) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+func (x *JobFailure) GetRunbook() string {
+	if x != nil {
+		return x.Runbook
+	}
+	return ""
 }
 
 // DeviceAnswer is what a device said when it refused.
@@ -2495,14 +2582,17 @@ var File_rackbus_v1_job_proto protoreflect.FileDescriptor
 const file_rackbus_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14rackbus/v1/job.proto\x12\n" +
-	"rackbus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n" +
+	"rackbus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x02\n" +
 	"\n" +
 	"JobFailure\x12,\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x18.rackbus.v1.JobErrorCodeR\x04code\x12!\n" +
 	"\ffailure_code\x18\x02 \x01(\tR\vfailureCode\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05phase\x18\x04 \x01(\tR\x05phase\x120\n" +
-	"\x06device\x18\x05 \x01(\v2\x18.rackbus.v1.DeviceAnswerR\x06device\"\xa4\x01\n" +
+	"\x06device\x18\x05 \x01(\v2\x18.rackbus.v1.DeviceAnswerR\x06device\x12.\n" +
+	"\x05retry\x18\x06 \x01(\x0e2\x18.rackbus.v1.FailureRetryR\x05retry\x12\x16\n" +
+	"\x06advice\x18\a \x01(\tR\x06advice\x12\x18\n" +
+	"\arunbook\x18\b \x01(\tR\arunbook\"\xa4\x01\n" +
 	"\fDeviceAnswer\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x18\n" +
@@ -2722,7 +2812,12 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"CancelMode\x12\x1b\n" +
 	"\x17CANCEL_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CANCEL_MODE_GRACEFUL\x10\x01\x12\x19\n" +
-	"\x15CANCEL_MODE_TERMINATE\x10\x02*\xad\x01\n" +
+	"\x15CANCEL_MODE_TERMINATE\x10\x02*\x87\x01\n" +
+	"\fFailureRetry\x12\x1d\n" +
+	"\x19FAILURE_RETRY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13FAILURE_RETRY_AS_IS\x10\x01\x12\x1b\n" +
+	"\x17FAILURE_RETRY_AFTER_FIX\x10\x02\x12\"\n" +
+	"\x1eFAILURE_RETRY_AFTER_INSPECTION\x10\x03*\xad\x01\n" +
 	"\vStageStatus\x12\x1c\n" +
 	"\x18STAGE_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STAGE_STATUS_QUEUED\x10\x01\x12\x18\n" +
@@ -2765,87 +2860,89 @@ func file_rackbus_v1_job_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_job_proto_rawDescData
 }
 
-var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_rackbus_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
 var file_rackbus_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_rackbus_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rackbus.v1.JobState
 	(JobKind)(0),                  // 1: rackbus.v1.JobKind
 	(JobErrorCode)(0),             // 2: rackbus.v1.JobErrorCode
 	(CancelMode)(0),               // 3: rackbus.v1.CancelMode
-	(StageStatus)(0),              // 4: rackbus.v1.StageStatus
-	(CollectorStatus)(0),          // 5: rackbus.v1.CollectorStatus
-	(RolloutSpread)(0),            // 6: rackbus.v1.RolloutSpread
-	(RolloutState)(0),             // 7: rackbus.v1.RolloutState
-	(RolloutStop)(0),              // 8: rackbus.v1.RolloutStop
-	(*JobFailure)(nil),            // 9: rackbus.v1.JobFailure
-	(*DeviceAnswer)(nil),          // 10: rackbus.v1.DeviceAnswer
-	(*JobStage)(nil),              // 11: rackbus.v1.JobStage
-	(*JobCancel)(nil),             // 12: rackbus.v1.JobCancel
-	(*JobCleanup)(nil),            // 13: rackbus.v1.JobCleanup
-	(*JobCounts)(nil),             // 14: rackbus.v1.JobCounts
-	(*JobRecord)(nil),             // 15: rackbus.v1.JobRecord
-	(*NodeDiagnostics)(nil),       // 16: rackbus.v1.NodeDiagnostics
-	(*CollectorOutcome)(nil),      // 17: rackbus.v1.CollectorOutcome
-	(*EvidenceBundle)(nil),        // 18: rackbus.v1.EvidenceBundle
-	(*RolloutPlan)(nil),           // 19: rackbus.v1.RolloutPlan
-	(*Rollout)(nil),               // 20: rackbus.v1.Rollout
-	(*JobHistoryEntry)(nil),       // 21: rackbus.v1.JobHistoryEntry
-	(*AdmissionRecord)(nil),       // 22: rackbus.v1.AdmissionRecord
-	(*RefusedNode)(nil),           // 23: rackbus.v1.RefusedNode
-	(*NodeLock)(nil),              // 24: rackbus.v1.NodeLock
-	(*JobCapacity)(nil),           // 25: rackbus.v1.JobCapacity
-	(*FoldCursor)(nil),            // 26: rackbus.v1.FoldCursor
-	(*JobIdempotency)(nil),        // 27: rackbus.v1.JobIdempotency
-	(*RackPower)(nil),             // 28: rackbus.v1.RackPower
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(FailureRetry)(0),             // 4: rackbus.v1.FailureRetry
+	(StageStatus)(0),              // 5: rackbus.v1.StageStatus
+	(CollectorStatus)(0),          // 6: rackbus.v1.CollectorStatus
+	(RolloutSpread)(0),            // 7: rackbus.v1.RolloutSpread
+	(RolloutState)(0),             // 8: rackbus.v1.RolloutState
+	(RolloutStop)(0),              // 9: rackbus.v1.RolloutStop
+	(*JobFailure)(nil),            // 10: rackbus.v1.JobFailure
+	(*DeviceAnswer)(nil),          // 11: rackbus.v1.DeviceAnswer
+	(*JobStage)(nil),              // 12: rackbus.v1.JobStage
+	(*JobCancel)(nil),             // 13: rackbus.v1.JobCancel
+	(*JobCleanup)(nil),            // 14: rackbus.v1.JobCleanup
+	(*JobCounts)(nil),             // 15: rackbus.v1.JobCounts
+	(*JobRecord)(nil),             // 16: rackbus.v1.JobRecord
+	(*NodeDiagnostics)(nil),       // 17: rackbus.v1.NodeDiagnostics
+	(*CollectorOutcome)(nil),      // 18: rackbus.v1.CollectorOutcome
+	(*EvidenceBundle)(nil),        // 19: rackbus.v1.EvidenceBundle
+	(*RolloutPlan)(nil),           // 20: rackbus.v1.RolloutPlan
+	(*Rollout)(nil),               // 21: rackbus.v1.Rollout
+	(*JobHistoryEntry)(nil),       // 22: rackbus.v1.JobHistoryEntry
+	(*AdmissionRecord)(nil),       // 23: rackbus.v1.AdmissionRecord
+	(*RefusedNode)(nil),           // 24: rackbus.v1.RefusedNode
+	(*NodeLock)(nil),              // 25: rackbus.v1.NodeLock
+	(*JobCapacity)(nil),           // 26: rackbus.v1.JobCapacity
+	(*FoldCursor)(nil),            // 27: rackbus.v1.FoldCursor
+	(*JobIdempotency)(nil),        // 28: rackbus.v1.JobIdempotency
+	(*RackPower)(nil),             // 29: rackbus.v1.RackPower
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
 }
 var file_rackbus_v1_job_proto_depIdxs = []int32{
 	2,  // 0: rackbus.v1.JobFailure.code:type_name -> rackbus.v1.JobErrorCode
-	10, // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
-	4,  // 2: rackbus.v1.JobStage.status:type_name -> rackbus.v1.StageStatus
-	29, // 3: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
-	29, // 4: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
-	30, // 5: rackbus.v1.JobStage.stop_limit:type_name -> google.protobuf.Duration
-	3,  // 6: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
-	29, // 7: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
-	1,  // 8: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
-	0,  // 9: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
-	9,  // 10: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
-	11, // 11: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
-	29, // 12: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
-	29, // 13: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
-	29, // 14: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
-	29, // 15: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
-	29, // 16: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
-	12, // 17: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
-	14, // 18: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
-	13, // 19: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
-	16, // 20: rackbus.v1.JobRecord.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
-	20, // 21: rackbus.v1.JobRecord.rollout:type_name -> rackbus.v1.Rollout
-	17, // 22: rackbus.v1.NodeDiagnostics.collectors:type_name -> rackbus.v1.CollectorOutcome
-	18, // 23: rackbus.v1.NodeDiagnostics.evidence:type_name -> rackbus.v1.EvidenceBundle
-	5,  // 24: rackbus.v1.CollectorOutcome.status:type_name -> rackbus.v1.CollectorStatus
-	30, // 25: rackbus.v1.CollectorOutcome.duration:type_name -> google.protobuf.Duration
-	29, // 26: rackbus.v1.EvidenceBundle.written_at:type_name -> google.protobuf.Timestamp
-	6,  // 27: rackbus.v1.RolloutPlan.spread:type_name -> rackbus.v1.RolloutSpread
-	30, // 28: rackbus.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	19, // 29: rackbus.v1.Rollout.plan:type_name -> rackbus.v1.RolloutPlan
-	7,  // 30: rackbus.v1.Rollout.state:type_name -> rackbus.v1.RolloutState
-	29, // 31: rackbus.v1.Rollout.next_wave_at:type_name -> google.protobuf.Timestamp
-	8,  // 32: rackbus.v1.Rollout.stop:type_name -> rackbus.v1.RolloutStop
-	29, // 33: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
-	0,  // 34: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
-	9,  // 35: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
-	23, // 36: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
-	29, // 37: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
-	29, // 38: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
-	29, // 39: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	11, // 1: rackbus.v1.JobFailure.device:type_name -> rackbus.v1.DeviceAnswer
+	4,  // 2: rackbus.v1.JobFailure.retry:type_name -> rackbus.v1.FailureRetry
+	5,  // 3: rackbus.v1.JobStage.status:type_name -> rackbus.v1.StageStatus
+	30, // 4: rackbus.v1.JobStage.started_at:type_name -> google.protobuf.Timestamp
+	30, // 5: rackbus.v1.JobStage.finished_at:type_name -> google.protobuf.Timestamp
+	31, // 6: rackbus.v1.JobStage.stop_limit:type_name -> google.protobuf.Duration
+	3,  // 7: rackbus.v1.JobCancel.mode:type_name -> rackbus.v1.CancelMode
+	30, // 8: rackbus.v1.JobCancel.requested_at:type_name -> google.protobuf.Timestamp
+	1,  // 9: rackbus.v1.JobRecord.kind:type_name -> rackbus.v1.JobKind
+	0,  // 10: rackbus.v1.JobRecord.state:type_name -> rackbus.v1.JobState
+	10, // 11: rackbus.v1.JobRecord.failure:type_name -> rackbus.v1.JobFailure
+	12, // 12: rackbus.v1.JobRecord.stages:type_name -> rackbus.v1.JobStage
+	30, // 13: rackbus.v1.JobRecord.created_at:type_name -> google.protobuf.Timestamp
+	30, // 14: rackbus.v1.JobRecord.started_at:type_name -> google.protobuf.Timestamp
+	30, // 15: rackbus.v1.JobRecord.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 16: rackbus.v1.JobRecord.finished_at:type_name -> google.protobuf.Timestamp
+	30, // 17: rackbus.v1.JobRecord.deadline:type_name -> google.protobuf.Timestamp
+	13, // 18: rackbus.v1.JobRecord.cancel:type_name -> rackbus.v1.JobCancel
+	15, // 19: rackbus.v1.JobRecord.counts:type_name -> rackbus.v1.JobCounts
+	14, // 20: rackbus.v1.JobRecord.cleanup:type_name -> rackbus.v1.JobCleanup
+	17, // 21: rackbus.v1.JobRecord.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	21, // 22: rackbus.v1.JobRecord.rollout:type_name -> rackbus.v1.Rollout
+	18, // 23: rackbus.v1.NodeDiagnostics.collectors:type_name -> rackbus.v1.CollectorOutcome
+	19, // 24: rackbus.v1.NodeDiagnostics.evidence:type_name -> rackbus.v1.EvidenceBundle
+	6,  // 25: rackbus.v1.CollectorOutcome.status:type_name -> rackbus.v1.CollectorStatus
+	31, // 26: rackbus.v1.CollectorOutcome.duration:type_name -> google.protobuf.Duration
+	30, // 27: rackbus.v1.EvidenceBundle.written_at:type_name -> google.protobuf.Timestamp
+	7,  // 28: rackbus.v1.RolloutPlan.spread:type_name -> rackbus.v1.RolloutSpread
+	31, // 29: rackbus.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	20, // 30: rackbus.v1.Rollout.plan:type_name -> rackbus.v1.RolloutPlan
+	8,  // 31: rackbus.v1.Rollout.state:type_name -> rackbus.v1.RolloutState
+	30, // 32: rackbus.v1.Rollout.next_wave_at:type_name -> google.protobuf.Timestamp
+	9,  // 33: rackbus.v1.Rollout.stop:type_name -> rackbus.v1.RolloutStop
+	30, // 34: rackbus.v1.JobHistoryEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 35: rackbus.v1.JobHistoryEntry.state:type_name -> rackbus.v1.JobState
+	10, // 36: rackbus.v1.JobHistoryEntry.failure:type_name -> rackbus.v1.JobFailure
+	24, // 37: rackbus.v1.AdmissionRecord.refused:type_name -> rackbus.v1.RefusedNode
+	30, // 38: rackbus.v1.NodeLock.since:type_name -> google.protobuf.Timestamp
+	30, // 39: rackbus.v1.NodeLock.deadline:type_name -> google.protobuf.Timestamp
+	30, // 40: rackbus.v1.RackPower.deadline:type_name -> google.protobuf.Timestamp
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_job_proto_init() }
@@ -2859,7 +2956,7 @@ func file_rackbus_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_job_proto_rawDesc), len(file_rackbus_v1_job_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      10,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -51,14 +51,14 @@ func newAuditList(p *program) *cobra.Command {
 	req := &rackbusv1.ListAuditRecordsRequest{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the calls that have changed something, newest first", Args: cobra.NoArgs,
-		Long: "List the calls that have changed something, or tried to, newest first.\n\n" + exitHelp,
+		Long: "List the calls that have changed something, or tried to, newest first. That needs\nthe role admin.\n\n" + exitHelp,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&rack, "rack", "", "only calls about `RACK`")
 	flags.StringVar(&nodeID, "node", "", "only calls about `[RACK/]NODE`")
 	flags.StringVar(&req.JobId, "job", "", "only calls about `JOB_ID`")
 	flags.StringVar(&req.Identity, "identity", "", "only calls of this `IDENTITY`")
-	flags.StringVar(&req.Rpc, "rpc", "", "only this `METHOD`, for example /rack_manager.RackManager/SetPowerState")
+	flags.StringVar(&req.Rpc, "rpc", "", "only this `METHOD`, for example SetPowerState")
 	flags.DurationVar(&since, "since", 0, "only calls of this time, for example 24h")
 	flags.IntVar(&limit, "limit", 100, "at most so many `CALLS`")
 	register(cmd, "rack", p.completeRacks)

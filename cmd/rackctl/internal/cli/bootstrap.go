@@ -76,6 +76,9 @@ func bootstrapReport(w io.Writer, r *bootstrap.Report) error {
 	for _, path := range r.Different {
 		fmt.Fprintf(w, "Kept as it was, though it would be written otherwise now: %s\n", path)
 	}
+	for _, path := range r.Stale {
+		fmt.Fprintf(w, "Ends soon, or is for other hosts; remove it with its key and its copies to get another: %s\n", path)
+	}
 	fmt.Fprint(w, "\nCopy the content of each directory, owned by the user of the process and with the same modes:\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FROM\tTO\tPROGRAM\tHOST")

@@ -82,9 +82,12 @@ func (p *program) with(ctx context.Context, do func(context.Context, *server) er
 	if err != nil {
 		return err
 	}
-	defer s.conn.Close()
+	defer s.close()
 	return do(ctx, s)
 }
+
+// close ends the connection. Nothing is lost with it: every answer has been read.
+func (s *server) close() { _ = s.conn.Close() }
 
 // patient is for calls that work on a device while the caller waits.
 func (p *program) patient(s *server) *server {

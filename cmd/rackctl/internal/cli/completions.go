@@ -23,7 +23,7 @@ func (p *program) candidates(cmd *cobra.Command, typed string, ask func(context.
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	defer s.conn.Close()
+	defer s.close()
 	s.limit = p.env.Timing.withDefaults().Completion
 	ctx := cmd.Context()
 	if ctx == nil {

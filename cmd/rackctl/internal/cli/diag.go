@@ -25,7 +25,7 @@ ended, into a folder.
 
 ` + waitHelp + exitHelp,
 		Example: `  rackctl diag lab/tray-07 --wait
-  rackctl diag --job 01KB2T1NJ4B6F1ZDCNTV3X9Q7M --download evidence`,
+  rackctl diag --job 72f5b1f8-2fe2-44b9-af0d-891b00000000 --download evidence`,
 		ValidArgsFunction: p.completeNodes,
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the nodes")

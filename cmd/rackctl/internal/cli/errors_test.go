@@ -171,10 +171,10 @@ func TestContexts(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, "others can change")
 	require.NoError(t, os.Chmod(file, 0o600))
-	require.NoError(t, os.WriteFile(file, []byte("contexts: {lab: {adress: x}}"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("contexts: {lab: {hostname: x}}"), 0o600))
 	got = do("racks")
 	require.Equal(t, cli.ExitUsage, got.code)
-	require.Contains(t, got.stderr, "adress")
+	require.Contains(t, got.stderr, "hostname")
 	require.Equal(t, cli.ExitUsage, do("racks --config /nowhere/config.yaml").code)
 }
 

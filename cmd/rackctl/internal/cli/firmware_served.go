@@ -35,6 +35,9 @@ func (f *updateFlags) runServed(ctx context.Context, p *program, cmd *cobra.Comm
 	}
 	if !f.out.given() {
 		f.out.form = formTable
+		if err := f.out.settle(p); err != nil {
+			return err
+		}
 	}
 	if f.node == "" {
 		return f.updateType(ctx, p, targets)

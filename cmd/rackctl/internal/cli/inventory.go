@@ -40,7 +40,7 @@ const (
 	keyPort         = "port"
 	keyName         = "name"
 	keyUser         = "user"
-	keyPassword     = "password" //nolint:gosec // the name, not the password
+	keyPassword     = "password"
 	keyPasswordEnv  = "password_env"
 	keyPasswordFile = "password_file"
 )
@@ -123,7 +123,7 @@ func readEntries(env *Env, path string) (entries []entry, err error) {
 }
 
 func readInput(env *Env, path string) ([]byte, error) {
-	var r io.Reader = env.Stdin
+	r := env.Stdin
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

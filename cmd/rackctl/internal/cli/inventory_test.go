@@ -82,7 +82,7 @@ func TestInventoryFaults(t *testing.T) {
 		{"f.csv", "rack,node,type,bmc_address,bmc_password_file\nlab,t1,compute_gb200_nvidia,10.0.0.1,nothing.pw\n", []string{"f.csv:2: bmc_password_file:", "no such file"}},
 		{"g.csv", "rack,node\n\"lab", []string{"g.csv:2:"}},
 		{"h.csv", "", []string{"has no nodes"}},
-		{"i.yaml", "nodes:\n  - rack: lab\n    node: t1\n    typ: x\n    bmc:\n      adress: 10.0.0.1\n", []string{`i.yaml:4: unknown key "typ"`, `i.yaml:6: unknown key "bmc_adress"`}},
+		{"i.yaml", "nodes:\n  - rack: lab\n    node: t1\n    typ: x\n    bmc:\n      addr: 10.0.0.1\n", []string{`i.yaml:4: unknown key "typ"`, `i.yaml:6: unknown key "bmc_addr"`}},
 		{"j.yaml", "node: []\n", []string{`j.yaml:1: unknown key "node"; there are defaults and nodes`}},
 		{"k.yaml", "nodes:\n  - lab\n", []string{"k.yaml:2: a node is a mapping"}},
 		{"l.yaml", "nodes:\n  - rack: [a]\n", []string{"l.yaml:2: rack is no text"}},

@@ -50,7 +50,7 @@ given. -o json prints the jobs of all pages that were read.
 ` + exitHelp,
 		Example: `  rackctl job list --active
   rackctl job list --state failed,timed_out --since 24h -o wide
-  rackctl job list --parent 01KB2T1NJ4B6F1ZDCNTV3X9Q7M`,
+  rackctl job list --parent 72f5b1f8-2fe2-44b9-af0d-891b00000000`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -289,7 +289,7 @@ func nonEmpty(texts ...string) []string {
 func stageTable(now time.Time, j *rackbusv1.Job) *table {
 	t := &table{columns: columns("STAGE", "STATUS", "TOOK", "WHAT")}
 	for _, st := range j.GetStages() {
-		look := plain
+		var look style
 		switch st.GetStatus() {
 		case rackbusv1.StageStatus_STAGE_STATUS_COMPLETED:
 			look = good

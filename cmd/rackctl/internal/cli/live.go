@@ -226,7 +226,7 @@ func percentOf(j *rackbusv1.Job) uint32 {
 		return 100
 	}
 	c, total := j.GetChildren(), j.GetChildrenTotal()
-	if j.GetPercent() > 0 || total == 0 {
+	if j.GetPercent() > 0 || total == 0 || c == nil {
 		return min(j.GetPercent(), 100)
 	}
 	return min((total-min(total, c.GetQueued()+c.GetRunning()))*100/total, 100)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -19,8 +18,17 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// envAsProgram makes the test binary rackctl itself.
+const envAsProgram = "RACKCTL_TEST_AS_PROGRAM"
+
 func TestMain(m *testing.M) {
-	time.Local = time.UTC // golden files have one time zone
+	if os.Getenv(envAsProgram) != "" {
+		os.Exit(cli.Main(cli.Terminal(), os.Args[1:]))
+	}
+	// Golden files have one time zone, which is read when the first time is formatted.
+	if err := os.Setenv("TZ", "UTC"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

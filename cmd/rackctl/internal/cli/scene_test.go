@@ -14,7 +14,10 @@ import (
 )
 
 // The job that most tests are about.
-const batchID = "01KB2T1NJ4B6F1ZDCNTV3X9Q7M"
+const batchID = "72f5b1f8-2fe2-44b9-af0d-891b00000000"
+
+// childID is the id of a child: the last eight digits are its number.
+func childID(n int) string { return fmt.Sprintf("%s%08x", batchID[:len(batchID)-8], n) }
 
 func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(-d)) }
 
@@ -41,7 +44,7 @@ func registered() *rackmanager.ListNodeInventoryResponse {
 // child is one job of the batch.
 func child(n int, state rackbusv1.JobState, percent uint32, text string) *rackbusv1.Job {
 	j := &rackbusv1.Job{
-		JobId: fmt.Sprintf("%s.%d", batchID, n), ParentJobId: batchID, Type: "firmware_update", Kind: rackbusv1.JobKind_JOB_KIND_LEAF,
+		JobId: childID(n), ParentJobId: batchID, Type: "firmware_update", Kind: rackbusv1.JobKind_JOB_KIND_LEAF,
 		RackId: "lab", NodeId: fmt.Sprintf("tray-%02d", n), State: state, Percent: percent, StateDescription: text,
 		CreatedAt: ago(10 * time.Minute), UpdatedAt: ago(time.Minute), Attempt: 1,
 	}
@@ -122,14 +125,14 @@ func ended() *rackbusv1.GetJobResponse {
 	}
 	return &rackbusv1.GetJobResponse{
 		Job: j, Children: children,
-		RefusedNodes: []*rackbusv1.RefusedNode{{RackId: "lab", NodeId: "tray-09", Message: "node tray-09 is busy: job 01KB2SZZZZ4B6F1ZDCNTV3X9Q7M"}},
+		RefusedNodes: []*rackbusv1.RefusedNode{{RackId: "lab", NodeId: "tray-09", Message: "node tray-09 is busy: job b3c45a10-9f7d-4d0e-a6c4-10fe00000000"}},
 	}
 }
 
 // alone is a job without children, with its stages.
 func alone() *rackbusv1.Job {
 	j := child(3, jobFailed, 60, "Failed")
-	j.JobId, j.ParentJobId, j.Failure = "01KB2T5AAAB6F1ZDCNTV3X9Q7M", "", failure()
+	j.JobId, j.ParentJobId, j.Failure = "9c0e7d52-1b7e-4f0a-8a43-5d2200000000", "", failure()
 	stage := func(name string, status rackbusv1.StageStatus, from, to time.Duration, message string) *rackbusv1.JobStage {
 		s := &rackbusv1.JobStage{Name: name, Status: status, Description: message}
 		if from > 0 {
@@ -149,7 +152,7 @@ func alone() *rackbusv1.Job {
 // diagnosed is a job of node diagnostics.
 func diagnosed() *rackbusv1.Job {
 	j := child(3, completed, 100, "Evidence collected")
-	j.JobId, j.ParentJobId, j.Type, j.AboutJobId = "01KB2T9BBBB6F1ZDCNTV3X9Q7M", "", "node_diagnostics", batchID
+	j.JobId, j.ParentJobId, j.Type, j.AboutJobId = "e41f03aa-77d6-4c1e-9b0a-aa1c00000000", "", "node_diagnostics", batchID
 	j.NodeDiagnostics = &rackbusv1.NodeDiagnostics{
 		FailureSignature: "IMAGE_REJECTED", Summary: "The BMC refused the image", Advice: "Fetch the package again and compare its digest",
 		Collectors: []*rackbusv1.CollectorOutcome{

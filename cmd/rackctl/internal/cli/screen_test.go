@@ -136,10 +136,15 @@ func (s *screen) svg(prompt string) string {
 			for _, g := range line[from:to] {
 				text.WriteRune(g.r)
 			}
-			if strings.TrimSpace(text.String()) != "" {
-				trimmed := strings.TrimRight(text.String(), " ")
-				lead := len(trimmed) - len(strings.TrimLeft(trimmed, " "))
-				span(i+1, from+lead, trimmed[lead:], line[from].style)
+			// Pieces are placed one by one: white space in SVG is not reliable.
+			at := from
+			for _, piece := range strings.SplitAfter(text.String(), "  ") {
+				trimmed := strings.TrimRight(piece, " ")
+				lead := len([]rune(trimmed)) - len([]rune(strings.TrimLeft(trimmed, " ")))
+				if trimmed = strings.TrimLeft(trimmed, " "); trimmed != "" {
+					span(i+1, at+lead, trimmed, line[from].style)
+				}
+				at += len([]rune(piece))
 			}
 			from = to
 		}

@@ -70,7 +70,7 @@ type scriptedJobs struct {
 }
 
 func (j *scriptedJobs) WatchJobs(req *rackbusv1.WatchJobsRequest, stream grpc.ServerStreamingServer[rackbusv1.WatchJobsResponse]) error {
-	j.lab.note("WatchJobs", stream.Context(), req)
+	j.lab.note(stream.Context(), "WatchJobs", req)
 	if j.lab.watch == nil {
 		return status.Error(codes.Unimplemented, "no watch here")
 	}
@@ -115,7 +115,7 @@ func newLab(t *testing.T) *lab {
 
 func (l *lab) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	name := path.Base(info.FullMethod)
-	l.note(name, ctx, req.(proto.Message))
+	l.note(ctx, name, req.(proto.Message))
 	l.mu.Lock()
 	script := l.scripts[name]
 	l.mu.Unlock()
@@ -125,7 +125,7 @@ func (l *lab) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ha
 	return script(ctx, req.(proto.Message))
 }
 
-func (l *lab) note(name string, ctx context.Context, req proto.Message) {
+func (l *lab) note(ctx context.Context, name string, req proto.Message) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()

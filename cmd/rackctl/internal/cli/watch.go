@@ -68,7 +68,7 @@ func (w *watcher) run(ctx context.Context) {
 	// No filter selects by id. These members never change, so that the stream brings
 	// the job and few others.
 	own := &rackbusv1.JobFilter{
-		Types: []string{j.GetType()}, RackId: j.GetRackId(), NodeId: j.GetNodeId(), ParentJobId: j.GetParentJobId(),
+		Types: nonEmpty(j.GetType()), RackId: j.GetRackId(), NodeId: j.GetNodeId(), ParentJobId: j.GetParentJobId(),
 		TopLevelOnly: j.GetParentJobId() == "",
 	}
 	if j.GetCreatedAt() != nil {
@@ -235,7 +235,29 @@ func (s *server) published(ctx context.Context, id string) ([]*rackbusv1.Job, er
 	for i, st := range resp.GetJobStates() {
 		out[i] = fromPublished(st)
 	}
+	if len(out) > 1 {
+		out[0].Children = counts(out[1:])
+	}
 	return out, nil
+}
+
+// counts sums up children, of which only those states are known that the published
+// API has.
+func counts(children []*rackbusv1.Job) *rackbusv1.JobCounts {
+	c := &rackbusv1.JobCounts{}
+	for _, j := range children {
+		switch j.GetState() {
+		case rackbusv1.JobState_JOB_STATE_QUEUED:
+			c.Queued++
+		case rackbusv1.JobState_JOB_STATE_COMPLETED:
+			c.Completed++
+		case rackbusv1.JobState_JOB_STATE_FAILED:
+			c.Failed++
+		default:
+			c.Running++
+		}
+	}
+	return c
 }
 
 // fromPublished shows what GetJobStatus tells as a job.
@@ -258,6 +280,7 @@ func fromPublished(st *rackmanager.JobStatus) *rackbusv1.Job {
 	case rackmanager.JobExecutionState_JOB_EXECUTION_STATE_FAILED:
 		j.State = rackbusv1.JobState_JOB_STATE_FAILED
 		j.Failure = &rackbusv1.JobFailure{Message: st.GetErrorMessage(), FailureCode: enumWordUpper(st.GetErrorCode())}
+	default: // a state that this version does not know is no end
 	}
 	if terminal(j.State) {
 		j.FinishedAt = st.GetUpdatedAt()

@@ -253,7 +253,7 @@ func TestWatchPublishedAPI(t *testing.T) {
 	require.Equal(t, cli.ExitJob, got.code, got.stderr)
 	require.Contains(t, got.stderr, "lab/tray-01 running: Uploading")
 	require.Contains(t, got.stderr, "job p is failed: bad image (JOB_ERROR_SERVER_ERROR)")
-	require.Contains(t, got.stdout, "tray-01")
+	require.Contains(t, got.stdout, "0/1 completed, 1 failed")
 	got = l.run("job", "get", "p")
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)
 	got = l.run("job", "list")
@@ -297,11 +297,11 @@ func TestEnds(t *testing.T) {
 		rackbusv1.JobState_JOB_STATE_TERMINATED: cli.ExitUnknown,
 	} {
 		l.says("GetJob", &rackbusv1.GetJobResponse{Job: child(1, state, 0, "x")})
-		got := l.run("job", "watch", batchID+".1")
+		got := l.run("job", "watch", childID(1))
 		require.Equal(t, code, got.code, state.String())
 	}
 	lost := child(1, jobFailed, 0, "x")
 	lost.Failure = &rackbusv1.JobFailure{FailureCode: "OUTCOME_UNKNOWN", Message: "the answer was lost"}
 	l.says("GetJob", &rackbusv1.GetJobResponse{Job: lost})
-	require.Equal(t, cli.ExitUnknown, l.run("job", "watch", batchID+".1").code)
+	require.Equal(t, cli.ExitUnknown, l.run("job", "watch", childID(1)).code)
 }

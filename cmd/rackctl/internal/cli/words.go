@@ -16,6 +16,9 @@ import (
 
 // stateWord is a job's state in words: "running", "partially failed".
 func stateWord(s rackbusv1.JobState) string {
+	if s == rackbusv1.JobState_JOB_STATE_UNSPECIFIED {
+		return ""
+	}
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s.String(), "JOB_STATE_"), "_", " "))
 }
 

@@ -124,7 +124,7 @@ func (d *download) open() error {
 	var m rackbusv1.DownloadSecrets
 	err := d.t.Secrets(&m)
 	if err != nil && !errors.Is(err, credentials.ErrNone) {
-		return agent.Fail(job.FailurePreconditionFailed, phase, "the access token of the download cannot be opened by this service", err)
+		return agent.Fail(job.FailureCredentialsUnreadable, phase, "the access token of the download cannot be opened by this service", err)
 	}
 	d.token, d.locations = secret.New(m.GetAccessToken()), m.GetLocations()
 	return nil

@@ -47,6 +47,7 @@ type Metrics struct {
 	capacity      prometheus.Gauge
 	inFlight      *prometheus.GaugeVec
 	workflows     *prometheus.CounterVec
+	failures      *prometheus.CounterVec
 	cleanups      *prometheus.CounterVec
 	backlog       *backlog
 }
@@ -85,6 +86,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "rackbus_workflows_counts_total",
 			Help: "Workflows that were created (queued) or have ended, counted once each.",
 		}, []string{"workflow_type", "is_leaf", "workflow_state", "error_code"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rackbus_workflow_failures_total",
+			Help: "Workflows that have ended without being completed, by failure code.",
+		}, []string{"failure_code"}),
 		cleanups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rackbus_cleanups_total", Help: "Directories of ended jobs that were to be removed, by what became of it, repetitions included.",
 		}, []string{"result"}),
@@ -97,7 +102,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	var errs []error
 	for _, c := range append(m.backlog.collectors(),
 		m.lag, m.commits, m.commitSeconds, m.events, m.fenced, m.timers, m.capacity, m.inFlight, m.workflows,
-		m.cleanups,
+		m.failures, m.cleanups,
 	) {
 		errs = append(errs, registerer.Register(c))
 	}
@@ -115,6 +120,9 @@ func (m *Metrics) preset() {
 	for _, k := range []bus.TimerKind{bus.TimerAdmit, bus.TimerDeadline, bus.TimerCancel, bus.TimerReap, bus.TimerCleanup, bus.TimerRollout, bus.TimerDiagnose} {
 		m.timers.WithLabelValues(string(k), ResultOK)
 		m.timers.WithLabelValues(string(k), ResultError)
+	}
+	for _, f := range job.FailureCodes() {
+		m.failures.WithLabelValues(string(f.FailureCode))
 	}
 	for _, r := range []string{CleanupRemoved, CleanupNotFound, CleanupFailed, CleanupSkipped} {
 		m.cleanups.WithLabelValues(r)

@@ -12,6 +12,9 @@ import (
 // label set stays bounded.
 const typeUnknown = "unknown"
 
+// codeUnknown is that of a failure code this version does not know.
+const codeUnknown = "unknown"
+
 // Partition counts and logs the state changes of one partition while this
 // process is its active fold. It is used by one goroutine.
 type Partition struct {
@@ -67,6 +70,18 @@ func (p *Partition) count(r *job.Record, t job.Transition) {
 		code = r.Failure.Code
 	}
 	p.m.workflows.WithLabelValues(w.typ, w.leaf, "failed", code.Label()).Inc()
+	p.m.failures.WithLabelValues(failureLabel(r.Failure)).Inc()
+}
+
+// failureLabel is a code of the table: others could have any number of values.
+func failureLabel(f *job.Failure) string {
+	if f == nil {
+		return codeUnknown
+	}
+	if _, known := f.FailureCode.Info(); !known {
+		return codeUnknown
+	}
+	return string(f.FailureCode)
 }
 
 func (p *Partition) add(w workflow, n int) {

@@ -6,12 +6,19 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/cause"
 	"github.com/rackbus/rackbus/pkg/credentials"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/pkg/ssh"
+	"github.com/rackbus/rackbus/pkg/switchtls"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/channel"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/gnmi"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/nmxc"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
@@ -40,7 +47,7 @@ func Failure(phase, prefix string, fallback job.FailureCode, err error) error {
 		message = prefix + ": " + message
 	}
 	out := agent.Fail(CodeOf(err, fallback), phase, message, err)
-	out.Failure.Device = answerOf(err)
+	out.Failure.Device = AnswerOf(err)
 	return out
 }
 
@@ -55,31 +62,51 @@ func Uncertain(err error) error {
 
 // CodeOf is the cause of failure that an error of a switch stands for.
 func CodeOf(err error, fallback job.FailureCode) job.FailureCode {
-	switch {
-	case errors.Is(err, ErrTarget), errors.Is(err, credentials.ErrNone):
-		return job.FailureInvalidArgument
-	case errors.Is(err, ssh.ErrCredentials):
-		return job.FailureHostAuthFailed
-	case ssh.IsKind(err, ssh.KindHostKey):
-		return job.FailureHostKeyRefused
-	case ssh.IsKind(err, ssh.KindUnreachable):
-		return job.FailureHostUnreachable
+	if code, is := cause.SSHLogin(err); is {
+		return code
 	}
 	var own *nvue.Error
-	if !errors.As(err, &own) || own.Method == "" && own.Code == nvue.ErrTimeout {
+	var bmc *redfish.Error
+	var link *channel.Error
+	var controller *nmxc.Error
+	switch {
+	case errors.Is(err, credentials.ErrNone):
+		return job.FailureCredentialsMissing
+	case errors.Is(err, ErrTarget):
+		return job.FailureInvalidArgument
+	case errors.As(err, new(*switchtls.Error)):
+		return job.FailureCertificateMaterial
+	case errors.As(err, &link):
+		return channelCode(link)
+	case errors.As(err, &controller) && (controller.Code == codes.Unauthenticated || controller.Code == codes.PermissionDenied):
+		return job.FailureHostAuthFailed
+	case errors.As(err, &own):
+		return nvueCode(own, fallback)
+	case errors.As(err, &bmc) && bmc.Method != "":
+		return cause.Redfish(bmc, fallback)
+	default:
+		return fallback
+	}
+}
+
+func nvueCode(err *nvue.Error, fallback job.FailureCode) job.FailureCode {
+	if err.Method == "" && err.Code == nvue.ErrTimeout {
 		// A wait that did not end in time says what was waited for.
 		return fallback
 	}
-	switch own.Code {
+	switch err.Code {
 	case nvue.ErrUnauthenticated, nvue.ErrForbidden:
 		return job.FailureHostAuthFailed
 	case nvue.ErrUnreachable, nvue.ErrDNS, nvue.ErrTLS, nvue.ErrServerCertificate:
-		return job.FailureHostUnreachable
+		return cause.ReasonOf(err).Code(job.FailureHostUnreachable, job.FailureHostUnreachable)
 	case nvue.ErrTimeout, nvue.ErrUnavailable:
-		if own.Status != 0 {
+		switch {
+		case err.Status != 0:
 			return fallback // it answered, if only that it cannot
+		case err.Code == nvue.ErrTimeout:
+			return job.FailureDeviceTimeout
 		}
-		return job.FailureHostUnreachable
+		return cause.ReasonOf(err).Code(job.FailureHostUnreachable, job.FailureHostUnreachable)
 	case nvue.ErrFailedPrecondition:
 		return job.FailurePreconditionFailed
 	case nvue.ErrInvalidArgument:
@@ -91,19 +118,36 @@ func CodeOf(err error, fallback job.FailureCode) job.FailureCode {
 	}
 }
 
-func answerOf(err error) *job.DeviceAnswer {
+// channelCode is for a gRPC connection that did not come up.
+func channelCode(err *channel.Error) job.FailureCode {
+	reason := cause.ReasonOf(err.Err)
+	if reason == "" && errors.Is(err, channel.ErrTimeout) {
+		reason = cause.Timeout
+	}
+	return reason.Code(job.FailureHostUnreachable, job.FailureHostUnreachable)
+}
+
+// AnswerOf is what a switch, its BMC or a command on it said, nil for nothing.
+func AnswerOf(err error) *job.DeviceAnswer {
 	var own *nvue.Error
 	if errors.As(err, &own) && (own.Status != 0 || own.Issue != "") {
 		return &job.DeviceAnswer{Message: own.Issue, HTTPStatus: int32(own.Status)}
 	}
-	var bmc *redfish.Error
-	if errors.As(err, &bmc) && (bmc.Status != 0 || bmc.MessageID != "") {
-		return &job.DeviceAnswer{
-			MessageID: bmc.MessageID, Message: bmc.Message, Severity: string(bmc.Severity),
-			Resolution: bmc.Resolution, HTTPStatus: int32(bmc.Status),
-		}
+	if answer := cause.RedfishAnswer(err); answer != nil {
+		return answer
 	}
-	return nil
+	var returned nmxc.ReturnCode
+	var controller *nmxc.Error
+	var telemetry *gnmi.Error
+	switch {
+	case errors.As(err, &returned):
+		return &job.DeviceAnswer{MessageID: returned.Name(), Message: returned.Error()}
+	case errors.As(err, &controller):
+		return &job.DeviceAnswer{MessageID: controller.Code.String(), Message: controller.Err.Error()}
+	case errors.As(err, &telemetry) && telemetry.Connected:
+		return &job.DeviceAnswer{MessageID: telemetry.Code.String(), Message: telemetry.Err.Error()}
+	}
+	return cause.SSHAnswer(err)
 }
 
 // Refuse turns an error into the reply that names it. The words of the code are

@@ -38,10 +38,12 @@ func codeOf(err error) job.FailureCode {
 		return job.FailureDeadlineExceeded
 	case errors.Is(err, ErrInvalid):
 		return job.FailureInvalidArgument
-	case errors.Is(err, ErrPrecondition), errors.As(err, new(*switchtls.Error)):
+	case errors.As(err, new(*switchtls.Error)):
+		return job.FailureCertificateMaterial
+	case errors.Is(err, ErrPrecondition):
 		return job.FailurePreconditionFailed
 	case errors.As(err, new(*channel.Error)):
-		return job.FailureHostUnreachable
+		return device.CodeOf(err, job.FailureHostUnreachable)
 	case errors.Is(err, ErrNotConverged):
 		return job.FailureTaskTimeout
 	default:
@@ -61,13 +63,4 @@ func refuse(err error) *rackbusv1.NodeReply {
 	default:
 		return device.Refuse(err)
 	}
-}
-
-// answerOf is what a switch said to a request that it refused.
-func answerOf(err error) (text string, status int32) {
-	var own *nvue.Error
-	if errors.As(err, &own) {
-		return own.Issue, int32(own.Status)
-	}
-	return "", 0
 }

@@ -75,7 +75,8 @@ type failure struct {
 	Message   string          `json:"message"`
 	Cancelled bool            `json:"cancelled,omitempty"`
 	Result    string          `json:"result,omitempty"`
-	// Device is what the switch said, and with which HTTP status.
+	// Device is what the switch said, with which name or HTTP status.
+	MessageID  string `json:"message_id,omitempty"`
 	Device     string `json:"device,omitempty"`
 	HTTPStatus int32  `json:"http_status,omitempty"`
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 )
 
 // Names of the stages of a reconciliation.
@@ -242,7 +243,9 @@ func (r *reconciliation) failed(stage string, err error) *failure {
 	if stage == stageReadBack {
 		f.Result = r.partial.text()
 	}
-	f.Device, f.HTTPStatus = answerOf(err)
+	if answer := device.AnswerOf(err); answer != nil {
+		f.MessageID, f.Device, f.HTTPStatus = answer.MessageID, answer.Message, answer.HTTPStatus
+	}
 	return f
 }
 
@@ -253,7 +256,7 @@ func (f *failure) error(more string, cause error) error {
 	}
 	out := fail(f.Code, f.Stage, f.Message+"; "+more, cause)
 	if f.Device != "" || f.HTTPStatus != 0 {
-		out.Failure.Device = &job.DeviceAnswer{Message: f.Device, HTTPStatus: f.HTTPStatus}
+		out.Failure.Device = &job.DeviceAnswer{MessageID: f.MessageID, Message: f.Device, HTTPStatus: f.HTTPStatus}
 	}
 	return out
 }

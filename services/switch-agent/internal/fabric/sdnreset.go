@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
-	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
@@ -125,9 +125,7 @@ func (s *sdnReset) told(ctx context.Context, stage string, err error) error {
 		return unwrapped(err)
 	}
 	f := fail(codeOf(err), stage, err.Error(), err)
-	if text, status := answerOf(err); text != "" || status != 0 {
-		f.Failure.Device = &job.DeviceAnswer{Message: text, HTTPStatus: status}
-	}
+	f.Failure.Device = device.AnswerOf(err)
 	return f
 }
 

@@ -91,7 +91,7 @@ func (u *update) run(ctx context.Context) error {
 	}
 	defer sw.Close()
 	if !sw.HasHost() {
-		return agent.Fail(job.FailureInvalidArgument, phaseValidation, "the switch has no host endpoint", nil)
+		return agent.Fail(job.FailureEndpointMissing, phaseValidation, "the switch has no host endpoint", nil)
 	}
 	u.sw = sw
 	if u.work, err = u.plan(ctx); err != nil {

@@ -94,7 +94,7 @@ func (w *update) run(ctx context.Context) error {
 	}
 	defer sw.Close()
 	if !sw.HasHost() {
-		return agent.Fail(job.FailureInvalidArgument, stageInspect, "the switch has no host endpoint", nil)
+		return agent.Fail(job.FailureEndpointMissing, stageInspect, "the switch has no host endpoint", nil)
 	}
 	w.sw = sw
 	if _, err := w.t.Load(&w.state); err != nil {

@@ -36,9 +36,12 @@ const (
 	ReturnConnectionNotValid = ReturnCode(nmxc.ST_ReturnCode_NMX_ST_CONNECTION_NOT_VALID)
 )
 
+// Name is the name of the code, "" for one without.
+func (r ReturnCode) Name() string { return nmxc.ST_ReturnCode_name[int32(r)] }
+
 // Error gives name and number.
 func (r ReturnCode) Error() string {
-	if name, ok := nmxc.ST_ReturnCode_name[int32(r)]; ok {
+	if name := r.Name(); name != "" {
 		return fmt.Sprintf("the controller answers %s (%d)", name, r)
 	}
 	return fmt.Sprintf("the controller answers with the code %d", r)

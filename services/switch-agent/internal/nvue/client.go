@@ -137,12 +137,18 @@ func (l *link) hide(values ...secret.Value) {
 	}
 }
 
-// scrub removes secrets from a text the switch sent, in the forms in which it
-// may have been given them, the longest first since one may contain another.
+// scrub removes secrets from a text the switch sent: our own, and what stands
+// behind secret names.
 func (l *link) scrub(text string) string {
 	if text == "" {
 		return text
 	}
+	return telemetry.RedactText(l.withoutOwn(text))
+}
+
+// withoutOwn removes our own secrets in the forms in which the switch may have been
+// given them, the longest first since one may contain another.
+func (l *link) withoutOwn(text string) string {
 	l.mu.Lock()
 	var forms []string
 	for _, v := range l.secrets {
@@ -157,5 +163,5 @@ func (l *link) scrub(text string) string {
 	for _, form := range forms {
 		text = strings.ReplaceAll(text, form, telemetry.Mask)
 	}
-	return telemetry.RedactText(text)
+	return text
 }

@@ -75,6 +75,8 @@ func chassisLocation(raw json.RawMessage) ChassisLocation {
 type FirmwareVersion struct {
 	Version string
 	Health  string
+	// Pending is the version that waits for a power cycle, empty for none.
+	Pending string
 	Raw     json.RawMessage
 }
 
@@ -101,7 +103,13 @@ func firmware(d document) map[string]FirmwareVersion {
 		if health == "" {
 			health = entry.text("Health")
 		}
-		out[component] = FirmwareVersion{Version: entry.first("actual-firmware", "version", "Version"), Health: health, Raw: raw}
+		pending := entry.text("pending-firmware")
+		if pending == "N/A" {
+			pending = ""
+		}
+		out[component] = FirmwareVersion{
+			Version: entry.first("actual-firmware", "version", "Version"), Health: health, Pending: pending, Raw: raw,
+		}
 	}
 	return out
 }

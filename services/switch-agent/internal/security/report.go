@@ -46,8 +46,10 @@ func fallback(err error) job.FailureCode {
 		return job.FailureTaskException
 	case ssh.IsKind(err, ssh.KindTimeout):
 		return job.FailureTaskTimeout
-	case ssh.IsKind(err, ssh.KindClosed, ssh.KindRefused, ssh.KindProtocol, ssh.KindNegotiation, ssh.KindFile):
+	case ssh.IsKind(err, ssh.KindClosed):
 		return job.FailureHostUnreachable
+	case ssh.IsKind(err, ssh.KindRefused, ssh.KindProtocol, ssh.KindFile):
+		return job.FailureHostRefused
 	default:
 		return job.FailureInternal
 	}

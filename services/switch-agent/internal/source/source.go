@@ -112,7 +112,7 @@ func (s *Files) Open(ctx context.Context, ref Ref, progress func(done, total int
 	// os.Root keeps symbolic links inside the directory.
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
-		return nil, refuse(job.FailureFileNotFound, err, "firmware directory %s cannot be opened on the agent", s.dir)
+		return nil, refuse(job.FailureFileUnreadable, err, "firmware directory %s cannot be opened on the agent", s.dir)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
 	f, err := root.Open(filepath.FromSlash(ref.File))
@@ -120,14 +120,14 @@ func (s *Files) Open(ctx context.Context, ref Ref, progress func(done, total int
 		return nil, refuse(job.FailureFileNotFound, err, "firmware file not found on the agent: %s", filepath.Join(s.dir, ref.File))
 	}
 	if err != nil {
-		return nil, refuse(job.FailureFileNotFound, err, "firmware file %s cannot be opened: %v", ref.File, err)
+		return nil, refuse(job.FailureFileUnreadable, err, "firmware file %s cannot be opened: %v", ref.File, err)
 	}
 	return s.check(ctx, f, ref)
 }
 
 func (s *Files) openArtifact(ctx context.Context, ref Ref, progress func(done, total int64)) (*File, error) {
 	if s.artifacts == nil {
-		return nil, refuse(job.FailurePreconditionFailed, nil,
+		return nil, refuse(job.FailureAgentNotEquipped, nil,
 			"the job needs files of the firmware catalogue, to which this agent has no access")
 	}
 	a, err := s.artifacts.Wait(ctx, ref.Artifact, progress)
@@ -143,7 +143,7 @@ func (s *Files) openArtifact(ctx context.Context, ref Ref, progress func(done, t
 	}
 	f, err := os.Open(a.Path)
 	if err != nil {
-		return nil, refuse(job.FailureFileNotFound, err, "the file %s of the firmware catalogue cannot be opened: %v", ref.Name(), err)
+		return nil, refuse(job.FailureFileUnreadable, err, "the file %s of the firmware catalogue cannot be opened: %v", ref.Name(), err)
 	}
 	// It was verified when it came.
 	return s.check(ctx, f, Ref{File: ref.Name(), Size: a.Size})
@@ -162,9 +162,9 @@ func (s *Files) measure(ctx context.Context, f *os.File, ref Ref) (int64, error)
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("firmware file %s: %w", ref.File, err)
+		return 0, refuse(job.FailureFileUnreadable, err, "firmware file %s: %v", ref.File, err)
 	case !info.Mode().IsRegular():
-		return 0, refuse(job.FailureFileNotFound, nil, "firmware file %s is no regular file", ref.File)
+		return 0, refuse(job.FailureFileUnreadable, nil, "firmware file %s is no regular file", ref.File)
 	case info.Size() < MinSize:
 		return 0, refuse(job.FailureInvalidArgument, nil, "firmware file %s has %d bytes; %d are the least that make sense", ref.File, info.Size(), MinSize)
 	case ref.Size > 0 && ref.Size != info.Size():
@@ -175,7 +175,10 @@ func (s *Files) measure(ctx context.Context, f *os.File, ref Ref) (int64, error)
 	}
 	sum, err := s.digest(ctx, f, digestKey{f.Name(), info.Size(), info.ModTime()})
 	if err != nil {
-		return 0, fmt.Errorf("firmware file %s: %w", ref.File, err)
+		if ctx.Err() != nil {
+			return 0, err
+		}
+		return 0, refuse(job.FailureFileUnreadable, err, "firmware file %s: %v", ref.File, err)
 	}
 	if !bytes.Equal(sum[:], ref.SHA256) {
 		return 0, refuse(job.FailureFileChanged, nil, "firmware file %s has changed since it was admitted: its SHA-256 is %x, admitted was %x",
@@ -212,7 +215,7 @@ func (s *Files) digest(ctx context.Context, f *os.File, key digestKey) ([sha256.
 
 func refuse(code job.FailureCode, cause error, format string, args ...any) error {
 	phase := phaseFile
-	if code == job.FailureArtifactDownloadFailed || code == job.FailurePreconditionFailed {
+	if code == job.FailureArtifactDownloadFailed || code == job.FailureAgentNotEquipped {
 		phase = phaseArtifacts
 	}
 	return agent.Fail(code, phase, fmt.Sprintf(format, args...), cause)

@@ -62,9 +62,9 @@ func TestOpen(t *testing.T) {
 		code job.FailureCode
 	}{
 		"missing":     {source.Ref{File: "none"}, job.FailureFileNotFound},
-		"outside":     {source.Ref{File: "../secret"}, job.FailureFileNotFound},
-		"link":        {source.Ref{File: "link"}, job.FailureFileNotFound},
-		"folder":      {source.Ref{File: "folder"}, job.FailureFileNotFound},
+		"outside":     {source.Ref{File: "../secret"}, job.FailureFileUnreadable},
+		"link":        {source.Ref{File: "link"}, job.FailureFileUnreadable},
+		"folder":      {source.Ref{File: "folder"}, job.FailureFileUnreadable},
 		"small":       {source.Ref{File: "small"}, job.FailureInvalidArgument},
 		"other size":  {source.Ref{File: "fw.bin", Size: 5}, job.FailureFileChanged},
 		"other sum":   {source.Ref{File: "fw.bin", SHA256: make([]byte, 32)}, job.FailureFileChanged},
@@ -101,7 +101,7 @@ func TestOpenFromTheCatalogue(t *testing.T) {
 		"failed":     {shelf{err: errors.New("404")}, job.FailureArtifactDownloadFailed},
 		"other file": {other, job.FailureFileChanged},
 		"short":      {short, job.FailureFileChanged},
-		"gone":       {shelf{file: artifactcache.File{Path: path + "x", SHA256: sum}}, job.FailureFileNotFound},
+		"gone":       {shelf{file: artifactcache.File{Path: path + "x", SHA256: sum}}, job.FailureFileUnreadable},
 	} {
 		_, err := source.New("", tt.shelf).Open(t.Context(), ref, func(int64, int64) {})
 		var f *agent.FailureError

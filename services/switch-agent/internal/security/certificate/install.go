@@ -190,11 +190,11 @@ func open(o Options, t *agent.Task, cmd *rackbusv1.SwitchCertificate, services [
 	}
 	var secrets rackbusv1.SwitchCertificateSecrets
 	if err := o.Secrets(t, &secrets); err != nil {
-		return nil, refuse(err)
+		return nil, err
 	}
 	material, err := switchtls.Parse(cmd.GetDomain(), secrets.GetCa(), secrets.GetCertificate(), secret.FromBytes(secrets.GetKey()))
 	if err != nil {
-		return nil, agent.Fail(job.FailurePreconditionFailed, phasePrepare, "material to be installed: "+err.Error(), err)
+		return nil, agent.Fail(job.FailureCertificateMaterial, phasePrepare, "material to be installed: "+err.Error(), err)
 	}
 	w := &work{t: t, opts: o, timing: o.Timing, cmd: cmd, services: nvueLast(services), material: material}
 	if _, err := t.Load(&w.state); err != nil {

@@ -21,7 +21,7 @@ import (
 // and the proof that we will still be let in afterwards.
 func (w *work) prepare(ctx context.Context) error {
 	if expired := w.material.Leaf().NotAfter; !time.Now().Before(expired) {
-		return agent.Fail(job.FailurePreconditionFailed, phasePrepare,
+		return agent.Fail(job.FailureCertificateMaterial, phasePrepare,
 			"the certificate to be installed has expired at "+expired.UTC().Format(time.RFC3339), nil)
 	}
 	if w.wants(security.ServiceNVUE) || w.cmd.GetTestHello() {

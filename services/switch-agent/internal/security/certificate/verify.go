@@ -25,7 +25,7 @@ func failureOf(err error) job.FailureCode {
 	if switchtls.Transient(err) {
 		return job.FailureHostUnreachable
 	}
-	return job.FailurePreconditionFailed
+	return job.FailureCertificateMaterial
 }
 
 // bound are the services that this job has bound, in order.

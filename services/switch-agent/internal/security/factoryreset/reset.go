@@ -103,7 +103,7 @@ func Reset(o Options) agent.Handler {
 		}
 		defer w.sw.Close()
 		if !w.sw.HasHost() {
-			return agent.Outcome{}, agent.Fail(job.FailureInvalidArgument, stageReset, "the node has no host endpoint", nil)
+			return agent.Outcome{}, agent.Fail(job.FailureEndpointMissing, stageReset, "the node has no host endpoint", nil)
 		}
 		return w.run(ctx)
 	}

@@ -124,7 +124,7 @@ type work struct {
 func open(o Options, t *agent.Task) (*work, error) {
 	var secrets rackbusv1.SwitchPasswordSecrets
 	if err := o.Secrets(t, &secrets); err != nil {
-		return nil, agent.Fail(job.FailureInvalidArgument, stageInitialize, err.Error(), err)
+		return nil, err
 	}
 	w := &work{
 		t: t, opts: o, timing: o.Timing, user: t.Command().GetSwitchPasswordUpdate().GetUsername(),
@@ -142,7 +142,7 @@ func open(o Options, t *agent.Task) (*work, error) {
 		return nil, w.fail(stageInitialize, "", err)
 	}
 	if !w.sw.HasHost() {
-		return nil, agent.Fail(job.FailureInvalidArgument, stageInitialize, "the node has no host endpoint", nil)
+		return nil, agent.Fail(job.FailureEndpointMissing, stageInitialize, "the node has no host endpoint", nil)
 	}
 	w.former, w.current = w.sw.Login.Password, w.sw.NVUE
 	w.current.Hide(w.next)

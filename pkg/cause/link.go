@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package linkfault tells why a connection to a device failed: "transport error"
-// alone sends people to the network when a certificate has expired.
-package linkfault
+package cause
 
 import (
 	"context"
@@ -17,7 +15,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 )
 
-// Reason is why a connection failed. The zero Reason is no fault of a connection.
+// Reason is why a connection failed: "transport error" alone sends people to the
+// network when a certificate has expired. The zero Reason is no fault of a connection.
 type Reason string
 
 // The reasons.
@@ -41,9 +40,9 @@ const (
 	TLS Reason = "tls"
 )
 
-// Of tells why the connection failed that err is about. The certificate faults come
+// ReasonOf tells why the connection failed that err is about. The certificate faults come
 // first: they are the cause, whatever else the chain of errors says.
-func Of(err error) Reason {
+func ReasonOf(err error) Reason {
 	switch {
 	case err == nil:
 		return ""

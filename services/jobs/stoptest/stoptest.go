@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stoptest stops a kind of job in the queue, in each of its stages and behind
+// each change of its device, in both modes, through the jobs service; and checks that
+// a job which reads terminal has left its device and its node alone.
+package stoptest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/failpoint"
+	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/services/jobs"
+)
+
+const (
+	// patience bounds every wait for something that must happen.
+	patience = time.Minute
+	// look is the pause between looks at the bus, which tells nobody when what a test
+	// waits for has come true.
+	look = 5 * time.Millisecond
+)
+
+// Request is one that reached a device, by whatever protocol.
+type Request struct {
+	At   time.Time
+	Text string
+}
+
+// Bench is a job with its node. Nothing runs on it but the broker and the devices.
+type Bench struct {
+	// Conn is in the role of the API, and URL where it is connected to.
+	Conn   *bus.Conn
+	Family node.Family
+	At     node.Ref
+	// Start runs an agent until the test ends, and returns once it takes jobs. It is
+	// nil where the jobs service does them itself, with the options of Service.
+	Start   func(*failpoint.Points)
+	Service func(*jobs.Options)
+	// Connect returns a connection for the jobs service.
+	Connect func(role string) *bus.Conn
+	// Admit admits the job.
+	Admit func() job.ID
+	// Requests are those that the devices of the job have got.
+	Requests func() []Request
+	// Quiet is longer than any interval at which the workflow asks a device.
+	Quiet time.Duration
+}
+
+// Kind is a kind of job, with its stages in their order.
+type Kind struct {
+	New    func(*testing.T) *Bench
+	Stages []Stage
+	// Changes is how often the workflow passes agent.FailAfterDeviceChange.
+	Changes int
+}
+
+// Stage is a stage, and what comes of a graceful request that the job hears of as it
+// begins its work.
+type Stage struct {
+	name string
+	// through is the last stage that the job goes through; "" when the stage is cut.
+	through string
+	// told says that the job tells meanwhile that the stage cannot be cut.
+	told  bool
+	state job.State
+}
+
+// Cut is a stage that is left at once.
+func Cut(name string) Stage { return Stage{name: name, state: job.StateCancelled} }
+
+// Short is a stage that changes nothing and is seen to its end.
+func Short(name string) Stage {
+	return Stage{name: name, through: name, state: job.StateCancelled}
+}
+
+// Pinned is a stage that cannot be cut. The job stops behind the stage through.
+func Pinned(name, through string) Stage {
+	return Stage{name: name, through: through, told: true, state: job.StateCancelled}
+}
+
+// Last is the stage with its job completed, because nothing is left to be stopped.
+func (s Stage) Last() Stage {
+	s.state = job.StateCompleted
+	return s
+}
+
+// Test runs the matrix. Those whole are terminated in each stage too, others in every
+// third and behind each change.
+func (k Kind) Test(t *testing.T, whole bool) {
+	t.Run("to its end", k.complete)
+	for _, mode := range []job.CancelMode{job.CancelGraceful, job.CancelTerminate} {
+		t.Run("queued/"+mode.String(), func(t *testing.T) { k.queued(t, mode) })
+	}
+	for i, s := range k.Stages {
+		t.Run("cancel/"+s.name, func(t *testing.T) { k.cancelled(t, s) })
+		if whole || i%3 == 0 {
+			t.Run("terminate/"+s.name, func(t *testing.T) { k.terminated(t, agent.FailInStage+s.name, 1, &s) })
+		}
+	}
+	for n := range k.Changes {
+		t.Run("terminate/behind change "+strconv.Itoa(n+1), func(t *testing.T) {
+			k.terminated(t, agent.FailAfterDeviceChange, n+1, nil)
+		})
+	}
+}
+
+// complete makes sure that the table has every stage that has work to do.
+func (k Kind) complete(t *testing.T) {
+	c := k.begin(t)
+	c.serve(nil)
+	id := c.Admit()
+	rec := c.ended(id)
+	require.Equal(t, job.StateCompleted, rec.State, "%+v", rec.Failure)
+	var got, want []string
+	for _, s := range rec.Stages {
+		if s.Status == job.StageCompleted {
+			got = append(got, s.Name)
+		}
+	}
+	for _, s := range k.Stages {
+		want = append(want, s.name)
+	}
+	require.Equal(t, want, got)
+	require.NotEmpty(t, c.Requests(), "the devices are watched")
+	c.quiet(id)
+}
+
+func (k Kind) queued(t *testing.T, mode job.CancelMode) {
+	c := k.begin(t)
+	before := len(c.Requests())
+	id := c.Admit()
+	c.ask(id, mode)
+	rec := c.ended(id)
+	require.Equal(t, job.StateCancelled, rec.State, "%+v", rec.Failure)
+	require.Equal(t, job.FailureCancelledByOperator, rec.Failure.FailureCode)
+	require.Zero(t, rec.StartedAt, "nobody had it")
+	require.Empty(t, rec.Stages)
+	c.quiet(id)
+	if c.Start != nil {
+		c.Start(nil)
+		time.Sleep(c.Quiet) // an agent that looked for the job would have it by now
+	}
+	require.Len(t, c.Requests(), before, "the device was not touched")
+}
+
+// cancelled asks the job to stop once a stage begins its work.
+func (k Kind) cancelled(t *testing.T, s Stage) {
+	c := k.begin(t)
+	id := c.askAt(agent.FailInStage+s.name, 1, job.CancelGraceful, func(id job.ID) {
+		if s.told {
+			c.told(id, s.name)
+		}
+	})
+	rec := c.ended(id)
+	require.Equal(t, s.state.String(), rec.State.String(), "%+v", rec.Failure)
+	require.NotNil(t, rec.Cancel)
+	if s.state == job.StateCancelled {
+		require.Equal(t, job.FailureCancelledByOperator, rec.Failure.FailureCode)
+	}
+	want := s.through
+	if want == "" {
+		want = s.name
+	}
+	last, status := lastStage(t, rec.Stages)
+	require.Equal(t, want, last, "the last stage that was begun: %+v", rec.Stages)
+	if s.through == "" {
+		require.Equal(t, job.StageFailed.String(), status.String(), "it was cut")
+	} else {
+		require.Equal(t, job.StageCompleted.String(), status.String(), "it was seen to its end")
+	}
+	c.quiet(id)
+}
+
+// terminated cuts the job at a failpoint; s is the stage that it is in, where known.
+func (k Kind) terminated(t *testing.T, point string, n int, s *Stage) {
+	c := k.begin(t)
+	id := c.askAt(point, n, job.CancelTerminate, func(job.ID) {})
+	rec := c.ended(id)
+	require.Equal(t, job.StateTerminated.String(), rec.State.String(), "%+v", rec.Failure)
+	require.Equal(t, job.FailureTerminatedByOperator, rec.Failure.FailureCode)
+	last, status := lastStage(t, rec.Stages)
+	t.Log(rec.Failure.Message)
+	if s == nil && status == job.StageCompleted {
+		// The device had taken the change, and the next stage was not begun.
+		require.Contains(t, rec.Failure.Message, "terminated between stages")
+	} else {
+		require.Equal(t, job.StageFailed.String(), status.String(), "it was cut")
+		require.Contains(t, rec.Failure.Message, "terminated during stage "+last)
+	}
+	if s != nil {
+		require.Equal(t, s.name, last)
+	}
+	if s == nil || s.told {
+		require.Contains(t, rec.Failure.Message, "hardware state unknown")
+	}
+	c.quiet(id)
+}
+
+// lastStage is the last stage that was begun. A job that has ended has none running.
+func lastStage(t *testing.T, stages []job.Stage) (string, job.StageStatus) {
+	t.Helper()
+	name, status := "", job.StageStatus(0)
+	for _, s := range stages {
+		require.NotEqual(t, job.StageRunning.String(), s.Status.String(), s.Name)
+		if s.Status == job.StageCompleted || s.Status == job.StageFailed {
+			name, status = s.Name, s.Status
+		}
+	}
+	return name, status
+}
+
+// one is one job that is stopped.
+type one struct {
+	*Bench
+	t *testing.T
+}
+
+// begin starts a bench with the jobs service.
+func (k Kind) begin(t *testing.T) *one {
+	t.Helper()
+	c := &one{k.New(t), t}
+	if c.Start != nil {
+		c.jobs(nil)
+	}
+	return c
+}
+
+// serve starts what does the job.
+func (c *one) serve(points *failpoint.Points) {
+	c.t.Helper()
+	if c.Start == nil {
+		c.jobs(points)
+		return
+	}
+	c.Start(points)
+}
+
+// jobs runs the jobs service until the test ends.
+func (c *one) jobs(points *failpoint.Points) {
+	c.t.Helper()
+	o := jobs.Options{
+		Conn: c.Connect("jobs"), Balance: 300 * time.Millisecond, CommitInterval: look, Failpoints: points,
+		DrainTimeout: 3 * time.Second,
+	}
+	if c.Service != nil {
+		c.Service(&o)
+	}
+	s, err := jobs.New(o)
+	require.NoError(c.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(c.t, err)
+		case <-time.After(patience):
+			c.t.Error("the jobs service does not stop")
+		}
+		o.Conn.Close()
+	})
+}
+
+// askAt starts the job and asks it to stop the n-th time it reaches a failpoint, at
+// which it is held until it has heard of that, and during what is done meanwhile.
+func (c *one) askAt(point string, n int, mode job.CancelMode, meanwhile func(job.ID)) job.ID {
+	c.t.Helper()
+	points, reached, heard := &failpoint.Points{}, make(chan struct{}), make(chan struct{})
+	ctx, release := context.WithCancel(c.t.Context())
+	defer release()
+	points.Arm(point, n, func() error {
+		close(reached)
+		<-ctx.Done()
+		return nil
+	})
+	points.Arm(agent.FailAsked, 1, func() error {
+		close(heard)
+		return nil
+	})
+	c.serve(points)
+	id := c.Admit()
+	c.await(id, reached, "to reach "+point)
+	c.ask(id, mode)
+	c.await(id, heard, "to hear of the request")
+	meanwhile(id)
+	return id
+}
+
+// await waits for what happens before the job ends.
+func (c *one) await(id job.ID, happens <-chan struct{}, what string) {
+	c.t.Helper()
+	select {
+	case <-happens:
+	case <-time.After(patience / 2):
+		rec, _, err := c.Conn.Record(c.t.Context(), id)
+		c.t.Fatalf("still waiting for the job %s: %+v %+v %v", what, rec, rec.Failure, err)
+	}
+}
+
+// ask asks the job to stop, as CancelJob does.
+func (c *one) ask(id job.ID, mode job.CancelMode) {
+	c.t.Helper()
+	at := time.Now().UTC()
+	require.NoError(c.t, c.Conn.PublishEvent(c.t.Context(), &job.Event{
+		Kind: job.EventCancelRequested, ID: id, At: at,
+		Cancel: &job.Cancel{Mode: mode, Reason: job.CancelReasonOperator, RequestedBy: "test", RequestedAt: at},
+	}))
+}
+
+// record looks at the job's record until it is as wanted.
+func (c *one) record(id job.ID, what string, wanted func(*job.Record) bool) job.Record {
+	c.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(look) {
+		rec, _, err := c.Conn.Record(c.t.Context(), id)
+		require.NoError(c.t, err)
+		if wanted(&rec) {
+			return rec
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("still waiting for the job to %s: %s %q %+v", what, rec.State, rec.Description, rec.Failure)
+		}
+	}
+}
+
+// told waits until the record says that the stage cannot be cut, and how long it may
+// take.
+func (c *one) told(id job.ID, stage string) {
+	c.t.Helper()
+	rec := c.record(id, "say that stage "+stage+" cannot be cut", func(r *job.Record) bool {
+		s, ok := job.RunningStage(r.Stages)
+		return r.Cancel != nil && ok && s.Name == stage && s.Uninterruptible
+	})
+	require.Regexp(c.t, `^Stopping at the next safe point: .*\(stage `+stage+`\b.* cannot be cut; it may take up to .*\d`, rec.Description)
+}
+
+// ended waits for the end of the job. In the same moment it holds its node no more.
+func (c *one) ended(id job.ID) job.Record {
+	c.t.Helper()
+	rec := c.record(id, "end", func(r *job.Record) bool { return r.State.Terminal() })
+	lock, err := c.Conn.Lock(c.t.Context(), c.At)
+	require.NoError(c.t, err)
+	require.Empty(c.t, lock.GetJobId(), "the node is free")
+	require.Equal(c.t, id.String(), lock.GetLastJobId())
+	return rec
+}
+
+// quiet makes sure that nothing was told of the job, or asked of its device, after
+// its end.
+func (c *one) quiet(id job.ID) {
+	c.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(look) {
+		_, _, err := c.Conn.Command(c.t.Context(), c.Family, c.At)
+		if errors.Is(err, bus.ErrNotFound) {
+			break
+		}
+		require.NoError(c.t, err)
+		require.True(c.t, time.Now().Before(end), "the command is still there")
+	}
+	time.Sleep(c.Quiet) // whoever still worked on the device would ask it by now
+	events, err := c.Conn.JobEvents(c.t.Context(), id, 10_000)
+	require.NoError(c.t, err)
+	at := slices.IndexFunc(events, func(e bus.StoredEvent) bool { return e.Kind == job.EventFinished })
+	require.Equal(c.t, len(events)-1, at, "the end is the last event")
+	var late []string
+	for _, r := range c.Requests() {
+		if r.At.After(events[at].At) {
+			late = append(late, r.Text)
+		}
+	}
+	require.Empty(c.t, late, "requests behind the end")
+}
