@@ -67,6 +67,12 @@ crash: ## kill processes at random under N updates (300) and check every job (SE
 	go test ./test/crash -run TestCrash -count=1 -timeout=0 -v \
 		-args -crash.n=$(N) $(if $(SEED),-crash.seed=$(SEED))
 
+.PHONY: crash-cancel
+crash-cancel: N ?= 500
+crash-cancel: ## stop N jobs (500) at random moments while processes are killed, and check every job (SEED= optional)
+	go test ./test/crash -run TestCancelStorm -count=1 -timeout=0 -v \
+		-args -crash.cancels=$(N) $(if $(SEED),-crash.seed=$(SEED))
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin

@@ -143,7 +143,7 @@ func (s *Stage) pinned() bool { return s.Resume != Repeatable && !s.Interruptibl
 // when one of them does not tell.
 func stopLimit(stages []Stage, i int) time.Duration {
 	limit := stages[i].Limit
-	for j := i + 1; limit > 0 && j < len(stages) && stages[j].Resume == Resumable && !stages[j].Interruptible; j++ {
+	for j := i + 1; limit > 0 && j < len(stages) && stages[j].Resume == Resumable && stages[j].pinned(); j++ {
 		if stages[j].Limit == 0 {
 			return 0
 		}

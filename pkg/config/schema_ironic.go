@@ -42,10 +42,9 @@ func (c *Config) checkIronic(faults *Faults) {
 	if !slices.Contains([]string{ironicAuthNone, ironicAuthBasic, ironicAuthKeystone}, i.Auth) {
 		faults.add(at+"auth", i.Auth, "must be none, http_basic or keystone")
 	}
-	checkCommand(at+"node_name", []string{i.NodeName}, nil, faults)
 	for _, name := range placeholder.FindAllString(i.NodeName, -1) {
-		if slices.Contains(knownPlaceholders, name) && !slices.Contains([]string{"{rack_id}", "{node_id}", "{bmc_address}"}, name) {
-			faults.add(at+"node_name", i.NodeName, "cannot hold "+name)
+		if !slices.Contains([]string{"{rack_id}", "{node_id}", "{bmc_address}"}, name) {
+			faults.add(at+"node_name", i.NodeName, "holds the unknown placeholder "+name)
 		}
 	}
 	if !strings.Contains(i.NodeName, "{node_id}") && !strings.Contains(i.NodeName, "{bmc_address}") {

@@ -139,6 +139,7 @@ func (r *run) round(ctx context.Context, h *host, todo []*deviceState) error {
 	if len(unknown) > 0 {
 		return agent.Unknown(errors.Join(unknown...))
 	}
+	r.t.InFlight("")
 	return r.save()
 }
 

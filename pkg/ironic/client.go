@@ -44,7 +44,7 @@ const (
 
 // Error is a request that failed. It carries no secrets.
 type Error struct {
-	Path string
+	Method, Path string
 	// Status is that of the answer, 0 when none came.
 	Status int
 	// Message is what Ironic said.
@@ -55,7 +55,7 @@ type Error struct {
 // Error gives one line.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ironic: GET %s", e.Path)
+	fmt.Fprintf(&b, "%s %s", e.Method, e.Path)
 	if e.Status != 0 {
 		fmt.Fprintf(&b, ": HTTP %d", e.Status)
 	}
@@ -143,8 +143,10 @@ func (c *client) provider(ctx context.Context, o Options, env environment) (*gop
 	}
 	p.HTTPClient = plain
 	p.UserAgent.Prepend(userAgent)
-	if err := openstack.Authenticate(ctx, p, env.login()); err != nil {
-		return nil, fmt.Errorf("log in to Keystone: %w", c.failure("auth/tokens", err))
+	login := env.login()
+	// Straight to version 3: an address that a discovery tells could lead elsewhere.
+	if err := openstack.AuthenticateV3(ctx, p, &login, gophercloud.EndpointOpts{}); err != nil {
+		return nil, fmt.Errorf("log in to Keystone: %w", c.failure(http.MethodPost, "v3/auth/tokens", err))
 	}
 	return p, nil
 }
@@ -189,12 +191,12 @@ func (c *client) negotiate(ctx context.Context) error {
 	var root json.RawMessage
 	resp, err := c.service.Get(ctx, c.service.Endpoint, &root, nil)
 	if err != nil {
-		return c.failure("v1/", err)
+		return c.failure(http.MethodGet, "v1/", err)
 	}
 	major, minor, ok := strings.Cut(resp.Header.Get(headerMaximum), ".")
 	newest, err := strconv.Atoi(minor)
 	if !ok || major != "1" || err != nil {
-		return &Error{Path: "v1/", Status: resp.StatusCode, Message: "the answer names no version of the API: this is not Ironic"}
+		return &Error{Method: http.MethodGet, Path: "v1/", Status: resp.StatusCode, Message: "the answer names no version of the API: this is not Ironic"}
 	}
 	c.minor = min(newest, minorKnown)
 	c.service.Microversion = fmt.Sprintf("1.%d", c.minor)
@@ -206,11 +208,11 @@ func (c *client) get(ctx context.Context, path string) (json.RawMessage, error) 
 	var raw json.RawMessage
 	resp, err := c.service.Get(ctx, c.service.Endpoint+path, &raw, nil)
 	if err != nil {
-		return nil, c.failure("v1/"+path, err)
+		return nil, c.failure(http.MethodGet, "v1/"+path, err)
 	}
 	clean := json.RawMessage(c.scrub(string(raw)))
 	if !json.Valid(clean) {
-		return nil, &Error{Path: "v1/" + path, Status: resp.StatusCode, Message: "the answer holds our password outside of a text"}
+		return nil, &Error{Method: http.MethodGet, Path: "v1/" + path, Status: resp.StatusCode, Message: "the answer holds our password outside of a text"}
 	}
 	return clean, nil
 }
@@ -223,8 +225,8 @@ func (c *client) scrub(text string) string {
 }
 
 // failure gives an error of the transport our form.
-func (c *client) failure(path string, err error) error {
-	out := &Error{Path: path}
+func (c *client) failure(method, path string, err error) error {
+	out := &Error{Method: method, Path: path}
 	var answer gophercloud.ErrUnexpectedResponseCode
 	var target *url.Error
 	switch {
@@ -233,6 +235,9 @@ func (c *client) failure(path string, err error) error {
 	case errors.As(err, &target):
 		// Its own text repeats the whole URL.
 		out.Message, out.cause = c.scrub(target.Err.Error()), target.Err
+		if target.Timeout() {
+			out.Message = "no answer in time"
+		}
 	default:
 		out.Message, out.cause = "the answer cannot be read: "+c.scrub(err.Error()), err
 	}

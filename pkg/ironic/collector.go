@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 
 	"github.com/rackbus/rackbus/pkg/diagnostics"
@@ -111,6 +112,9 @@ func (s state) history(ctx context.Context, c *client, n *node, into diagnostics
 	}
 	path := "nodes/" + url.PathEscape(n.UUID) + "/history?detail=True"
 	raw, err := c.get(ctx, path)
+	if absent(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func (s state) history(ctx context.Context, c *client, n *node, into diagnostics
 		History []event `json:"history"`
 	}
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, &Error{Path: "v1/" + path, Message: "the answer is no history"}
+		return nil, &Error{Method: http.MethodGet, Path: "v1/" + path, Message: "the answer is no history"}
 	}
 	return doc.History, keep(into, "ironic/history.json", raw)
 }

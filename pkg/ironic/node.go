@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -44,7 +45,7 @@ func (n *node) resting() bool { return slices.Contains(restingStates(), n.Provis
 func decodeNode(path string, raw json.RawMessage) (node, error) {
 	var n node
 	if err := json.Unmarshal(raw, &n); err != nil || n.UUID == "" || n.ProvisionState == "" {
-		return node{}, &Error{Path: "v1/" + path, Message: "the answer is no node"}
+		return node{}, &Error{Method: http.MethodGet, Path: "v1/" + path, Message: "the answer is no node"}
 	}
 	return n, nil
 }

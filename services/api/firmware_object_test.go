@@ -209,9 +209,9 @@ func TestObjectsWithoutFiles(t *testing.T) {
 	requireCode(t, err, codes.FailedPrecondition, "no file to download")
 }
 
-// A manifest of the published size is stored whole, and left out of answers that a
-// client with the usual limit could not read.
-func TestLargeManifest(t *testing.T) {
+// TestD3LargestManifestIsStored: a manifest of the published size is stored whole, and
+// left out of answers that a client with the usual limit could not read.
+func TestD3LargestManifestIsStored(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	padding := strings.Repeat("x", 16<<20-4096)

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -160,7 +162,8 @@ func TestReflectionIsASetting(t *testing.T) {
 	require.Contains(t, resp.String(), "rack_manager.RackManager")
 }
 
-func TestRequestSize(t *testing.T) {
+// TestD3RequestsBeyondTheLimit names the limit; the largest published request gets in.
+func TestD3RequestsBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	big := func(n int) *rackmanager.ApplyFirmwareObjectRequest {
@@ -202,9 +205,10 @@ type streamOf struct {
 
 func (s streamOf) Context() context.Context { return s.ctx }
 
-// Clients ping every 10 s, also without a call in flight. What they may do is
-// tested with a thousandth of the times; the default is checked by its value.
-func TestPingsAreTolerated(t *testing.T) {
+// TestD1PingsAreTolerated: clients ping every 10 s, also without a call in flight.
+// What they may do is tested with a thousandth of the times; the default is checked
+// by its value. The next call goes over the same connection.
+func TestD1PingsAreTolerated(t *testing.T) {
 	t.Parallel()
 	const minTime = 5 * time.Millisecond
 	h := newHarness(t, func(o *Options) { o.KeepaliveMinTime = minTime })
@@ -241,9 +245,42 @@ func TestPingsAreTolerated(t *testing.T) {
 	answered, goAway := ping(10)
 	require.False(t, goAway, "pings twice as rare as the limit")
 	require.Equal(t, 10, answered)
+	callOver(t, conn, framer)
 	o, err := Options{Conn: h.conn, Sealer: h.server.opts.Sealer, Plaintext: true, Addr: "x", FirmwareDir: "x"}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Second, o.KeepaliveMinTime)
+}
+
+// callOver makes one call over an HTTP/2 connection that is already open.
+func callOver(t *testing.T, conn net.Conn, framer *http2.Framer) {
+	t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", rackmanager.RackManager_GetVersion_FullMethodName},
+		{":authority", conn.RemoteAddr().String()}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		require.NoError(t, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	const stream = 1
+	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}))
+	require.NoError(t, framer.WriteData(stream, true, make([]byte, 5))) // an empty message
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		f, err := framer.ReadFrame()
+		require.NoError(t, err)
+		_, goAway := f.(*http2.GoAwayFrame)
+		require.False(t, goAway)
+		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+			for _, field := range h.Fields {
+				if field.Name == "grpc-status" {
+					require.Equal(t, "0", field.Value)
+					return
+				}
+			}
+			require.Fail(t, "the answer has no status")
+		}
+	}
 }
 
 // writeCerts makes a CA and a pair for the server below dir.

@@ -9,14 +9,18 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/fleet"
 	"github.com/rackbus/rackbus/pkg/flint"
+	"github.com/rackbus/rackbus/pkg/ironic"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
+	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/services/compute-agent/internal/validator"
 )
 
@@ -46,8 +50,27 @@ func RunOn(ctx context.Context, env *process.Env, conn *bus.Conn) error {
 	if err != nil {
 		return err
 	}
-	return redfishagent.RunOn(ctx, env, conn, Family,
-		redfishagent.WithInBand(inBand), redfishagent.WithHandler(job.TypeSystemValidation, validator.Validate))
+	with := []redfishagent.With{
+		redfishagent.WithInBand(inBand), redfishagent.WithHandler(job.TypeSystemValidation, validator.Validate),
+	}
+	asked, ok, err := ironic.FromConfig(env.Config, func() (*seal.Opener, error) { return fleet.Opener(env.Config, Family) })
+	if err != nil {
+		return fmt.Errorf("start %s agent: %w", Family, err)
+	}
+	if ok {
+		with = append(with, redfishagent.WithCollectors(IronicCollectors(asked)))
+	}
+	return redfishagent.RunOn(ctx, env, conn, Family, with...)
+}
+
+// IronicCollectors examine trays by what Ironic knows of them.
+func IronicCollectors(o ironic.Options) redfishagent.CollectorsFor {
+	return func(t *agent.Task) ([]diagnostics.Collector, error) {
+		node := t.Target()
+		return ironic.Collectors(o, ironic.Target{
+			RackID: node.GetRackId(), NodeID: node.GetNodeId(), BMCAddress: node.GetBmc().GetAddress(),
+		}), nil
+	}
 }
 
 func newFlint(env *process.Env) (*flint.Flint, error) {

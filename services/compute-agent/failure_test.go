@@ -175,7 +175,7 @@ func (b *bench) firmware() string { return filepath.Join(b.FirmwareDir, "nvfw_P4
 func TestFileOutsideOfTheDirectory(t *testing.T) {
 	b := newTray(t)
 	j := b.run(update(&rackbusv1.FirmwareUpdateTarget{File: "../../etc/passwd"}))
-	require.Equal(t, job.FailureFileNotFound, j.Failure.FailureCode)
+	require.Equal(t, job.FailureFileUnreadable, j.Failure.FailureCode)
 	require.Equal(t, "validation", j.Failure.Phase)
 	require.Empty(t, b.rack.Requests("", anyWrite))
 }

@@ -228,7 +228,7 @@ func TestFlintRefuses(t *testing.T) {
 		},
 		"no tools": {
 			faults: func(*hostBench) host.Faults { return host.Faults{NoTools: true} },
-			code:   job.FailurePreconditionFailed, text: "mst and flint have to be installed",
+			code:   job.FailureHostToolsMissing, text: "mst and flint have to be installed",
 		},
 		"sudo wants another password": {
 			faults: func(*hostBench) host.Faults { return host.Faults{SudoPassword: "other"} },

@@ -115,7 +115,7 @@ func TestArtifactsThatDoNotCome(t *testing.T) {
 		b := newBench(t)
 		b.Start()
 		j := b.run(update(newStore().put(b, b.raw("", "a_1.bin"))))
-		require.Equal(t, job.FailurePreconditionFailed, j.Failure.FailureCode)
+		require.Equal(t, job.FailureAgentNotEquipped, j.Failure.FailureCode)
 		require.Contains(t, j.Failure.Message, "to which this agent has no access")
 	})
 	t.Run("cut short since", func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestExpectedInventory(t *testing.T) {
 		text string
 	}{
 		"whole": {}, "counts": {}, "": {},
-		"larger":  {job.FailurePreconditionFailed, "not present: HGX_FW_GPU_4, NIC_9"},
+		"larger":  {job.FailureInventoryIncomplete, "not present: HGX_FW_GPU_4, NIC_9"},
 		"unknown": {job.FailureInvalidArgument, `no expected inventory profile "unknown"`},
 	} {
 		t.Run("profile "+name, func(t *testing.T) {

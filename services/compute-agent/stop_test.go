@@ -3,9 +3,14 @@
 package computeagent_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,31 +69,6 @@ func flavourOf(nodeType string) (flavour, bool) {
 	return flavour{}, false
 }
 
-// pinned are stages that go on up to the last of them.
-func pinned(names ...string) []stoptest.Stage {
-	var out []stoptest.Stage
-	for _, n := range names {
-		out = append(out, stoptest.Pinned(n, names[len(names)-1]))
-	}
-	return out
-}
-
-func stages(lists ...[]stoptest.Stage) []stoptest.Stage {
-	var out []stoptest.Stage
-	for _, l := range lists {
-		out = append(out, l...)
-	}
-	return out
-}
-
-func cut(names ...string) []stoptest.Stage {
-	var out []stoptest.Stage
-	for _, n := range names {
-		out = append(out, stoptest.Cut(n))
-	}
-	return out
-}
-
 // Each kind of update is stopped in the queue, in every stage and behind every
 // change: an image that was begun is seen into the device, and a host that was taken
 // down is brought up again.
@@ -97,25 +77,25 @@ func TestStopUpdate(t *testing.T) {
 	for name, k := range map[string]stoptest.Kind{
 		"GB200": {
 			New: stoppedUpdate("compute_gb200_wiwynn"), Changes: 2,
-			Stages: stages(cut("check"), pinned("upload", "install"),
-				pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), cut("verify")),
+			Stages: slices.Concat(stoptest.Cut("check"), stoptest.Pinned("upload", "install"),
+				stoptest.Pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), stoptest.Cut("verify")),
 		},
 		"GB300": {
-			New: stoppedUpdate("compute_gb300_nvidia"), Changes: 2,
-			Stages: stages(cut("check"), pinned("upload", "install"),
-				pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), cut("verify")),
+			New: stoppedUpdate("compute_gb300_nvidia"), Changes: 3,
+			Stages: slices.Concat(stoptest.Cut("check_1"), stoptest.Pinned("upload_1", "install_1"), stoptest.Cut("check_2"), stoptest.Pinned("upload_2", "install_2"),
+				stoptest.Pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), stoptest.Cut("verify")),
 		},
 		"Lenovo": {
 			New: stoppedUpdate("compute_gb300_lenovo"), Changes: 2,
-			Stages: stages(cut("check", "preserve"), pinned("upload", "install"),
-				pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), cut("verify")),
+			Stages: slices.Concat(stoptest.Cut("check", "preserve"), stoptest.Pinned("upload", "install"),
+				stoptest.Pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), stoptest.Cut("verify")),
 		},
 		"Supermicro": {
 			New: stoppedUpdate("compute_gb300_supermicro"), Changes: 5,
-			Stages: stages(cut("check_1"), pinned("upload_1", "install_1"),
-				pinned("activate_hmc_aux_cycle", "activate_hmc_wait_bmc", "activate_hmc_power_on", "activate_hmc_keep_on"), cut("verify_hmc"),
-				cut("check_2"), pinned("upload_2", "install_2"), pinned("activate_bios_aux_cycle", "activate_bios_keep_on"), cut("verify_bios"),
-				cut("check_3"), pinned("upload_3", "install_3"), cut("verify_bmc")),
+			Stages: slices.Concat(stoptest.Cut("check_1"), stoptest.Pinned("upload_1", "install_1"),
+				stoptest.Pinned("activate_hmc_aux_cycle", "activate_hmc_wait_bmc", "activate_hmc_power_on", "activate_hmc_keep_on"), stoptest.Cut("verify_hmc"),
+				stoptest.Cut("check_2"), stoptest.Pinned("upload_2", "install_2"), stoptest.Pinned("activate_bios_aux_cycle", "activate_bios_wait_bmc", "activate_bios_power_on", "activate_bios_keep_on"), stoptest.Cut("verify_bios"),
+				stoptest.Cut("check_3"), stoptest.Pinned("upload_3", "install_3"), stoptest.Cut("verify_bmc")),
 		},
 		"in band": {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -127,12 +107,21 @@ func TestStopUpdate(t *testing.T) {
 				return b
 			},
 			Changes: 4,
-			Stages: stages(cut("discover_host", "discover_devices", "flash_images"), pinned("flash", "flash_clean"),
-				pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), cut("host_ready", "verify")),
+			Stages: unlimited("flash",stoptest.Cut("discover_host", "discover_devices", "flash_images"), stoptest.Pinned("flash", "flash_clean"),
+				stoptest.Pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), stoptest.Cut("host_ready", "verify")),
 		},
 	} {
 		t.Run(name, func(t *testing.T) { k.Test(t, *long) })
 	}
+}
+
+// unlimited says that the limit of a stage is not known as it begins.
+func unlimited(name string, lists ...[]stoptest.Stage) []stoptest.Stage {
+	out := slices.Concat(lists...)
+	for i := range out {
+		out[i].Unlimited = out[i].Name == name
+	}
+	return out
 }
 
 // hostRequests are the commands that the host got.
@@ -153,7 +142,7 @@ func TestStopDiagnostics(t *testing.T) {
 			b := newBench(t)
 			return b.stopped(func() job.ID { return b.diagnose(&rackbusv1.NodeDiagnosis{}) })
 		},
-		Stages: cut("prepare", "collect", "classify", "store", "conclude"),
+		Stages: slices.Concat(stoptest.Cut("prepare", "collect", "classify", "store"), stoptest.Done("conclude")),
 	}.Test(t, *long)
 }
 
@@ -163,13 +152,13 @@ func TestStopValidation(t *testing.T) {
 	stoptest.Kind{
 		New: func(t *testing.T) *stoptest.Bench {
 			b := newBench(t)
-			script := filepath.Join(t.TempDir(), "validate")
-			require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho '{}'\n"), 0o700))
+			script, calls := filepath.Join(t.TempDir(), "validate"), filepath.Join(t.TempDir(), "calls")
+			require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\ndate +%s%N >>"+calls+"; [ \"$1\" ] || sleep 0.1\n"), 0o700))
 			v, err := validator.New(validator.Options{
-				Command: []string{script}, Release: []string{script}, WorkDir: t.TempDir(), LogDir: t.TempDir(), Poll: 5 * time.Millisecond,
+				Command: []string{script}, Release: []string{script, "release"}, WorkDir: t.TempDir(), LogDir: t.TempDir(), Poll: 5 * time.Millisecond,
 			})
 			require.NoError(t, err)
-			return b.stopped(func() job.ID {
+			stopped := b.stopped(func() job.ID {
 				return b.Admit(b.node, nil, func(c *rackbusv1.JobCommand) {
 					c.Type = string(job.TypeSystemValidation)
 					c.Operation = &rackbusv1.JobCommand_SystemValidation{SystemValidation: &rackbusv1.SystemValidation{}}
@@ -177,7 +166,27 @@ func TestStopValidation(t *testing.T) {
 			}, func(o *agenttest.AgentOptions) {
 				o.Handlers = map[job.Type]agent.Handler{job.TypeSystemValidation: v.Validate}
 			})
+			stopped.Requests = func() []stoptest.Request {
+				text, err := os.ReadFile(calls)
+				if !errors.Is(err, fs.ErrNotExist) {
+					require.NoError(t, err)
+				}
+				var out []stoptest.Request
+				for _, line := range strings.Fields(string(text)) {
+					n, err := strconv.ParseInt(line, 10, 64)
+					require.NoError(t, err)
+					out = append(out, stoptest.Request{At: time.Unix(0, n), Text: "validator"})
+				}
+				return out
+			}
+			return stopped
 		},
-		Stages: cut("prepare", "validate", "release", "result"),
+		Stages: slices.Concat(
+			stoptest.Brief("prepare"),
+			[]stoptest.Stage{{Name: "validate", End: "result", Status: job.StageFailed, State: job.StateCancelled}},
+			// A validation that has ended before the request came counts.
+			stoptest.Final("release", "result")[:1],
+			[]stoptest.Stage{{Name: "result", End: "result", Status: job.StageCompleted, State: job.StateCompleted}},
+		),
 	}.Test(t, *long)
 }

@@ -177,7 +177,8 @@ func (c *Console) diagnosesOf(ctx context.Context, j *rackbusv1.Job) []*rackbusv
 	}
 	var out []*rackbusv1.Job
 	for _, d := range resp.GetJobs() {
-		if d.GetAboutJobId() == j.GetJobId() {
+		// The parent of a diagnosis finds nothing out by itself.
+		if d.GetAboutJobId() == j.GetJobId() && d.GetKind() != rackbusv1.JobKind_JOB_KIND_PARENT {
 			out = append(out, d)
 		}
 	}

@@ -176,11 +176,23 @@ func TestJobPage(t *testing.T) {
 func TestEvidenceIsAFreshLink(t *testing.T) {
 	s := newSite(t)
 	s.put(update("j1", "tray-1", failed, 10))
+	for id, kind := range map[string]rackbusv1.JobKind{"d0": rackbusv1.JobKind_JOB_KIND_PARENT, "d1": rackbusv1.JobKind_JOB_KIND_LEAF} {
+		d := update(id, "tray-1", completed, 100)
+		d.Kind, d.AboutJobId = kind, "j1"
+		d.NodeDiagnostics = &rackbusv1.NodeDiagnostics{FailureSignature: "FLASH_WORN"}
+		s.put(d)
+	}
+	body := s.page("/jobs/j1")
+	require.Contains(t, body, `href="/jobs/j1/evidence"`)
+	require.Contains(t, body, "<code>FLASH_WORN</code>")
+	require.Contains(t, body, `href="/jobs/d1"`)
+	require.NotContains(t, body, `href="/jobs/d0"`)
 	s.evidence = &rackbusv1.GetEvidenceResponse{
 		Status: rackbusv1.EvidenceStatus_EVIDENCE_STATUS_AVAILABLE, Url: "https://api.example:8803/evidence/x?sig=1",
 		Filename: "bundle.tar.gz", SizeBytes: 2048, ExpiresAt: timestamppb.New(epoch), JobId: "d1",
 	}
-	resp, body := s.get("/jobs/j1/evidence")
+	var resp answer
+	resp, body = s.get("/jobs/j1/evidence")
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	require.Contains(t, body, `href="https://api.example:8803/evidence/x?sig=1"`)
 	require.Contains(t, body, "2.0 KiB")

@@ -20,7 +20,7 @@ const usage = `rackbus: the control plane for NVLink racks
 Usage:
   rackbus serve [flags]                      run everything in one process
   rackbus keys init --out DIR [--host NAME]  make key pairs, the key of the store, and a test CA
-  rackbus keys seal --keys DIR --in FILE     seal the environment of the validator for the compute agents
+  rackbus keys seal --keys DIR --in FILE     seal an environment (validator, Ironic) for the compute agents
   rackbus version                            print the version
 
 Each command lists its flags with --help, for example rackbus keys seal --help.

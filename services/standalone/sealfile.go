@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/rackbus/rackbus/pkg/ironic"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/seal"
@@ -22,6 +23,7 @@ func keysSeal(args []string, stdout, stderr io.Writer) int {
 	keys := set.String("keys", "", "key directory; its public keys are enough")
 	in := set.String("in", "", "file of NAME=value lines; - for standard input")
 	out := set.String("out", "", "file to write; standard output when empty")
+	purpose := set.String("for", purposeValidation, "what the variables are for: validation or ironic")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return process.ExitOK
@@ -31,14 +33,28 @@ func keysSeal(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rackbus keys seal: --keys DIR and --in FILE are needed")
 		return process.ExitUsage
 	}
-	if err := sealFile(*keys, *in, *out, stdout); err != nil {
+	if err := sealFile(*purpose, *keys, *in, *out, stdout); err != nil {
 		fmt.Fprintf(stderr, "rackbus keys seal: %v\n", err)
 		return process.ExitFault
 	}
 	return process.ExitOK
 }
 
-func sealFile(keys, in, out string, stdout io.Writer) error {
+// What variables can be for.
+const (
+	purposeValidation = "validation"
+	purposeIronic     = "ironic"
+)
+
+func sealFile(purpose, keys, in, out string, stdout io.Writer) error {
+	kind, check := computeagent.EnvironmentKind, computeagent.CheckEnvironment
+	switch purpose {
+	case purposeValidation:
+	case purposeIronic:
+		kind, check = ironic.EnvironmentKind, ironic.CheckEnvironment
+	default:
+		return fmt.Errorf("--for is %s or %s, not %q", purposeValidation, purposeIronic, purpose)
+	}
 	public, err := seal.LoadPublic(keys)
 	if err != nil {
 		return err
@@ -61,10 +77,10 @@ func sealFile(keys, in, out string, stdout io.Writer) error {
 		return err
 	}
 	defer clear(plain)
-	if err := computeagent.CheckEnvironment(plain); err != nil {
+	if err := check(plain); err != nil {
 		return err
 	}
-	text, err := seal.EncodeDocument(session, computeagent.EnvironmentKind, plain)
+	text, err := seal.EncodeDocument(session, kind, plain)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ type browser struct {
 }
 
 // browserLimit ends a script that hangs; every wait of its own is shorter.
-const browserLimit = 4 * time.Minute
+const browserLimit = 5 * time.Minute
 
 // openBrowser starts the script with its settings.
 func openBrowser(t *testing.T, settings map[string]any, authority string) *browser {

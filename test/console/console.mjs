@@ -237,6 +237,24 @@ await accessible(page, "node");
 sound();
 tell("compared");
 
+// --- A diagnosis of the failed job, and its evidence ------------------------------------------------------
+
+await page.goto(`/jobs/${want.failed}`);
+await page.locator("#do-diagnose").click();
+await dialog.getByRole("button", { name: "Diagnose" }).click();
+await page.locator(".notice", { hasText: "The diagnosis has been started" }).waitFor();
+await page.locator("#job-head .badge", { hasText: /^completed$/ }).waitFor();
+await page.goto(`/jobs/${want.failed}`);
+await page.locator("#job-diagnostics li a").waitFor();
+await page.getByRole("link", { name: "Evidence: get a link" }).click();
+await accessible(page, "evidence");
+await shoot(page, "evidence");
+const link = await page.locator("a[download]").getAttribute("href");
+const bundle = await fetch(link); // without any certificate
+assert.equal(bundle.status, 200);
+assert.deepEqual([...new Uint8Array(await bundle.arrayBuffer()).slice(0, 2)], [0x1f, 0x8b], "a bundle is a gzip file");
+assert.notEqual((await fetch(link.replace(/.$/, (c) => (c === "A" ? "B" : "A")))).status, 200, "a link that was altered is none");
+
 // --- A rollout in waves --------------------------------------------------------------------------------
 
 const { rollout } = await hear();

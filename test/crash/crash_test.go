@@ -134,7 +134,7 @@ func (cr *crash) run() {
 	cr.callAll(ctx)
 	calm()
 	wg.Wait()
-	cr.settle(ctx)
+	settle(ctx, cr.c, cr.violated)
 	cr.report(ctx)
 	require.NoError(cr.t, context.Cause(ctx))
 }
@@ -267,15 +267,15 @@ func (cr *crash) follow(ctx context.Context, a assignment, version string) {
 const eraseLimit = 5 * time.Second
 
 // settle waits until every process is back, every job has ended and every public event is out.
-func (cr *crash) settle(ctx context.Context) {
-	for _, p := range cr.c.All() {
+func settle(ctx context.Context, c *cluster.Cluster, violated func(string, ...any)) {
+	for _, p := range c.All() {
 		if err := p.WaitReady(ctx); err != nil {
-			cr.violated("%v", err)
+			violated("%v", err)
 		}
 	}
 	erased := time.Now().Add(eraseLimit)
 	for {
-		s, err := cr.c.Snapshot(ctx)
+		s, err := c.Snapshot(ctx)
 		quiet := err == nil && len(s.Open()) == 0 && s.Outbox == 0
 		if quiet && (s.Commands == 0 || time.Now().After(erased)) || ctx.Err() != nil {
 			return

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/rackbus/rackbus/pkg/certs"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -70,7 +71,8 @@ func TestMetrics(t *testing.T) {
 	requireNoneUnseen(t, table)
 }
 
-// updateEachFamily registers all nodes, reads them, and gives an agent of each family a job, one node a second one in vain.
+// updateEachFamily registers all nodes, reads them, and gives an agent of each family a job. One node is
+// given a second one in vain, and a third one that is cancelled.
 func (s *scene) updateEachFamily(t *testing.T) {
 	ctx := within(t)
 	_, err := s.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: s.NodeSet(s.rack)})
@@ -86,6 +88,13 @@ func (s *scene) updateEachFamily(t *testing.T) {
 	second, err := s.UpdateFirmware(ctx, req)
 	require.NoError(t, err)
 	require.NotEqual(t, success, second.GetStatus())
+	third, err := s.UpdateFirmware(metadata.AppendToOutgoingContext(ctx, "rackbus-on-busy", "queue"), req)
+	require.NoError(t, err)
+	require.Equal(t, success, third.GetStatus(), third.GetMessage())
+	_, err = s.Jobs.CancelJob(ctx, &rackbusv1.CancelJobRequest{JobId: third.GetJobId(), Mode: rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL})
+	require.NoError(t, err)
+	_, err = s.WaitJob(ctx, third.GetJobId())
+	require.NoError(t, err)
 	for _, id := range []string{first.GetJobId(), s.updateShelf(ctx, t), s.installImage(ctx, t)} {
 		job, err := s.WaitJob(ctx, id)
 		require.NoError(t, err)

@@ -3,11 +3,13 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
@@ -34,4 +36,12 @@ func TestK3ChildErrorNamesComponentVersionAndMessage(t *testing.T) {
 	for what, text := range map[string]string{"component": "HMC", "version": r.versions["HMC"], "message": refusedImage} {
 		require.Contains(t, child.GetErrorMessage()+child.GetResultJson(), text, what)
 	}
+	got, err := s.Jobs.GetJob(ctx, &rackbusv1.GetJobRequest{JobId: child.GetJobId()})
+	require.NoError(t, err)
+	failure := got.GetJob().GetFailure()
+	require.NotEmpty(t, failure.GetPhase())
+	require.Contains(t, failure.GetMessage()+failure.GetDevice().GetMessage(), refusedImage)
+	require.NotEqual(t, rackbusv1.FailureRetry_FAILURE_RETRY_UNSPECIFIED, failure.GetRetry())
+	require.NotEmpty(t, failure.GetAdvice())
+	require.Equal(t, "docs/failure-codes.md#"+strings.ToLower(failure.GetFailureCode()), failure.GetRunbook())
 }

@@ -65,34 +65,65 @@ type Kind struct {
 	Changes int
 }
 
-// Stage is a stage, and what comes of a graceful request that the job hears of as it
-// begins its work.
+// Stage is a stage, and what comes of a request to stop that the job hears of as the
+// stage begins its work.
 type Stage struct {
-	name string
-	// through is the last stage that the job goes through; "" when the stage is cut.
-	through string
-	// told says that the job tells meanwhile that the stage cannot be cut.
-	told  bool
-	state job.State
+	Name string
+	// End is the stage in which the job ends when it is asked to stop gracefully, and
+	// Status how that one ends, 0 where it may be failed or completed.
+	End    string
+	Status job.StageStatus
+	// State is how the job ends.
+	State job.State
+	// Told says that the job tells meanwhile that the stage cannot be cut.
+	Told bool
+	// Unlimited says that the workflow does not know yet how long the stage may take.
+	Unlimited bool
+	// Over says that by then nothing is left that a termination could cut either.
+	Over bool
 }
 
-// Cut is a stage that is left at once.
-func Cut(name string) Stage { return Stage{name: name, state: job.StateCancelled} }
-
-// Short is a stage that changes nothing and is seen to its end.
-func Short(name string) Stage {
-	return Stage{name: name, through: name, state: job.StateCancelled}
+// Cut are stages that are left at once.
+func Cut(names ...string) []Stage {
+	var out []Stage
+	for _, n := range names {
+		out = append(out, Stage{Name: n, End: n, Status: job.StageFailed, State: job.StateCancelled})
+	}
+	return out
 }
 
-// Pinned is a stage that cannot be cut. The job stops behind the stage through.
-func Pinned(name, through string) Stage {
-	return Stage{name: name, through: through, told: true, state: job.StateCancelled}
+// Brief are stages without anything to wait for: they have ended, or are cut.
+func Brief(names ...string) []Stage {
+	out := Cut(names...)
+	for i := range out {
+		out[i].Status = 0
+	}
+	return out
 }
 
-// Last is the stage with its job completed, because nothing is left to be stopped.
-func (s Stage) Last() Stage {
-	s.state = job.StateCompleted
-	return s
+// Pinned are stages that cannot be cut: the job stops behind the last of them.
+func Pinned(names ...string) []Stage {
+	var out []Stage
+	for _, n := range names {
+		out = append(out, Stage{
+			Name: n, End: names[len(names)-1], Status: job.StageCompleted, State: job.StateCancelled, Told: true,
+		})
+	}
+	return out
+}
+
+// Final are Pinned stages behind which nothing is left to be stopped.
+func Final(names ...string) []Stage {
+	out := Pinned(names...)
+	for i := range out {
+		out[i].State = job.StateCompleted
+	}
+	return out
+}
+
+// Done is the last stage, with nothing to do but to end.
+func Done(name string) []Stage {
+	return []Stage{{Name: name, End: name, Status: job.StageCompleted, State: job.StateCompleted, Over: true}}
 }
 
 // Test runs the matrix. Those whole are terminated in each stage too, others in every
@@ -103,9 +134,9 @@ func (k Kind) Test(t *testing.T, whole bool) {
 		t.Run("queued/"+mode.String(), func(t *testing.T) { k.queued(t, mode) })
 	}
 	for i, s := range k.Stages {
-		t.Run("cancel/"+s.name, func(t *testing.T) { k.cancelled(t, s) })
+		t.Run("cancel/"+s.Name, func(t *testing.T) { k.cancelled(t, s) })
 		if whole || i%3 == 0 {
-			t.Run("terminate/"+s.name, func(t *testing.T) { k.terminated(t, agent.FailInStage+s.name, 1, &s) })
+			t.Run("terminate/"+s.Name, func(t *testing.T) { k.terminated(t, agent.FailInStage+s.Name, 1, &s) })
 		}
 	}
 	for n := range k.Changes {
@@ -129,7 +160,7 @@ func (k Kind) complete(t *testing.T) {
 		}
 	}
 	for _, s := range k.Stages {
-		want = append(want, s.name)
+		want = append(want, s.Name)
 	}
 	require.Equal(t, want, got)
 	require.NotEmpty(t, c.Requests(), "the devices are watched")
@@ -157,27 +188,21 @@ func (k Kind) queued(t *testing.T, mode job.CancelMode) {
 // cancelled asks the job to stop once a stage begins its work.
 func (k Kind) cancelled(t *testing.T, s Stage) {
 	c := k.begin(t)
-	id := c.askAt(agent.FailInStage+s.name, 1, job.CancelGraceful, func(id job.ID) {
-		if s.told {
-			c.told(id, s.name)
+	id := c.askAt(agent.FailInStage+s.Name, 1, job.CancelGraceful, func(id job.ID) {
+		if s.Told {
+			c.told(id, &s)
 		}
 	})
 	rec := c.ended(id)
-	require.Equal(t, s.state.String(), rec.State.String(), "%+v", rec.Failure)
+	require.Equal(t, s.State.String(), rec.State.String(), "%+v", rec.Failure)
 	require.NotNil(t, rec.Cancel)
-	if s.state == job.StateCancelled {
+	if s.State == job.StateCancelled {
 		require.Equal(t, job.FailureCancelledByOperator, rec.Failure.FailureCode)
 	}
-	want := s.through
-	if want == "" {
-		want = s.name
-	}
-	last, status := lastStage(t, rec.Stages)
-	require.Equal(t, want, last, "the last stage that was begun: %+v", rec.Stages)
-	if s.through == "" {
-		require.Equal(t, job.StageFailed.String(), status.String(), "it was cut")
-	} else {
-		require.Equal(t, job.StageCompleted.String(), status.String(), "it was seen to its end")
+	last := lastStage(t, rec.Stages)
+	require.Equal(t, s.End, last.Name, "the last stage that was begun: %+v", rec.Stages)
+	if s.Status != 0 {
+		require.Equal(t, s.Status.String(), last.Status.String(), last.Name)
 	}
 	c.quiet(id)
 }
@@ -187,37 +212,39 @@ func (k Kind) terminated(t *testing.T, point string, n int, s *Stage) {
 	c := k.begin(t)
 	id := c.askAt(point, n, job.CancelTerminate, func(job.ID) {})
 	rec := c.ended(id)
+	if s != nil && s.Over {
+		require.Equal(t, job.StateCompleted.String(), rec.State.String(), "%+v", rec.Failure)
+		c.quiet(id)
+		return
+	}
 	require.Equal(t, job.StateTerminated.String(), rec.State.String(), "%+v", rec.Failure)
 	require.Equal(t, job.FailureTerminatedByOperator, rec.Failure.FailureCode)
-	last, status := lastStage(t, rec.Stages)
-	t.Log(rec.Failure.Message)
-	if s == nil && status == job.StageCompleted {
-		// The device had taken the change, and the next stage was not begun.
-		require.Contains(t, rec.Failure.Message, "terminated between stages")
-	} else {
-		require.Equal(t, job.StageFailed.String(), status.String(), "it was cut")
-		require.Contains(t, rec.Failure.Message, "terminated during stage "+last)
+	last := lastStage(t, rec.Stages)
+	where := "terminated during stage " + last.Name
+	if last.Status == job.StageCompleted {
+		where = "terminated between stages" // its work was done before it noticed
 	}
+	require.Contains(t, rec.Failure.Message, where)
+	require.Contains(t, rec.Failure.Message, job.StateUnknownText)
 	if s != nil {
-		require.Equal(t, s.name, last)
-	}
-	if s == nil || s.told {
-		require.Contains(t, rec.Failure.Message, "hardware state unknown")
+		require.Equal(t, s.Name, last.Name)
+	} else {
+		require.Contains(t, rec.Failure.Message, "; in flight: ", "what the device had been told to do")
 	}
 	c.quiet(id)
 }
 
 // lastStage is the last stage that was begun. A job that has ended has none running.
-func lastStage(t *testing.T, stages []job.Stage) (string, job.StageStatus) {
+func lastStage(t *testing.T, stages []job.Stage) job.Stage {
 	t.Helper()
-	name, status := "", job.StageStatus(0)
+	var last job.Stage
 	for _, s := range stages {
 		require.NotEqual(t, job.StageRunning.String(), s.Status.String(), s.Name)
 		if s.Status == job.StageCompleted || s.Status == job.StageFailed {
-			name, status = s.Name, s.Status
+			last = s
 		}
 	}
-	return name, status
+	return last
 }
 
 // one is one job that is stopped.
@@ -336,13 +363,18 @@ func (c *one) record(id job.ID, what string, wanted func(*job.Record) bool) job.
 
 // told waits until the record says that the stage cannot be cut, and how long it may
 // take.
-func (c *one) told(id job.ID, stage string) {
+func (c *one) told(id job.ID, stage *Stage) {
 	c.t.Helper()
-	rec := c.record(id, "say that stage "+stage+" cannot be cut", func(r *job.Record) bool {
-		s, ok := job.RunningStage(r.Stages)
-		return r.Cancel != nil && ok && s.Name == stage && s.Uninterruptible
+	var s job.Stage
+	rec := c.record(id, "say that stage "+stage.Name+" cannot be cut", func(r *job.Record) bool {
+		var ok bool
+		s, ok = job.RunningStage(r.Stages)
+		return r.Cancel != nil && ok && s.Name == stage.Name && s.Uninterruptible
 	})
-	require.Regexp(c.t, `^Stopping at the next safe point: .*\(stage `+stage+`\b.* cannot be cut; it may take up to .*\d`, rec.Description)
+	require.Regexp(c.t, `^Stopping at the next safe point: .*\(stage `+stage.Name+`\b.* cannot be cut; it may take up to .*\d`, rec.Description)
+	if !stage.Unlimited {
+		require.Less(c.t, s.StopLimit, time.Until(rec.Deadline)/2, "not just the deadline of the job")
+	}
 }
 
 // ended waits for the end of the job. In the same moment it holds its node no more.

@@ -20,7 +20,10 @@ import (
 func newWhoAmI(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "whoami", Short: "Show how the server sees you, and what you may do", Args: cobra.NoArgs,
-		Long: "Show the identity that the server takes from your certificate, and your role:\nviewer may read, operator may change hardware and jobs, admin may do everything.\n\n" + exitHelp,
+		Long: `Show the identity that the server takes from your certificate, and your role:
+viewer may read, operator may change hardware and jobs, admin may do everything.
+
+` + exitHelp,
 	}
 	out := answers(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

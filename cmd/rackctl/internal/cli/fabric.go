@@ -44,7 +44,8 @@ func switchesCall(p *program, use, short, long string, call func(context.Context
 
 func newFabricStatus(p *program) *cobra.Command {
 	var domain func() *string
-	cmd := switchesCall(p, "status", "Show the fabric as its switches report it", "Show topology, static configuration and fabric manager state of a fabric, from all of\nits switches.",
+	cmd := switchesCall(p, "status", "Show the fabric as its switches report it",
+		"Show topology, static configuration and fabric manager state of a fabric, from all of\nits switches.",
 		func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
 			resp, err := s.racks.GetScaleUpFabricStatus(ctx, &rackmanager.GetScaleUpFabricStatusRequest{Nodes: set, Domain: domain()})
 			if err != nil {
@@ -77,29 +78,30 @@ func newFabricConfigure(p *program) *cobra.Command {
 	var domain func() *string
 	var primary, topology string
 	var extras []string
-	cmd := switchJob(p, "configure", "Configure topology and static settings of a fabric", `Configure topology and static settings of a whole fabric as one job. --set changes
+	cmd := switchJob(p, "configure", "Configure topology and static settings of a fabric",
+		`Configure topology and static settings of a whole fabric as one job. --set changes
 an entry of a file of the fabric manager, FILE:KEY=VALUE.`, func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
-		if topology == "" {
-			return started{}, usagef("--topology is missing")
-		}
-		req := &rackmanagerv2.ConfigureScaleUpFabricManagerRequest{
-			Nodes: set, Domain: domain(), Config: &rackmanagerv2.ScaleUpFabricConfig{TopologyType: topology},
-		}
-		if primary != "" {
-			req.PrimarySwitchNodeId = &primary
-		}
-		for _, e := range extras {
-			left, value, ok := strings.Cut(e, "=")
-			file, key, named := strings.Cut(left, ":")
-			if !ok || !named || file == "" || key == "" {
-				return started{}, usagef("--set %q is not FILE:KEY=VALUE", e)
+			if topology == "" {
+				return started{}, usagef("--topology is missing")
 			}
-			req.Config.ExtraStaticConfigs = append(req.Config.ExtraStaticConfigs,
-				&rackmanager.ScaleUpFabricStaticConfig{ConfigFileName: file, Key: key, Value: value})
-		}
-		resp, err := s.v2.ConfigureScaleUpFabricManager(ctx, req)
-		return started{answer: resp, jobID: resp.GetJobId()}, err
-	}, "")
+			req := &rackmanagerv2.ConfigureScaleUpFabricManagerRequest{
+				Nodes: set, Domain: domain(), Config: &rackmanagerv2.ScaleUpFabricConfig{TopologyType: topology},
+			}
+			if primary != "" {
+				req.PrimarySwitchNodeId = &primary
+			}
+			for _, e := range extras {
+				left, value, ok := strings.Cut(e, "=")
+				file, key, named := strings.Cut(left, ":")
+				if !ok || !named || file == "" || key == "" {
+					return started{}, usagef("--set %q is not FILE:KEY=VALUE", e)
+				}
+				req.Config.ExtraStaticConfigs = append(req.Config.ExtraStaticConfigs,
+					&rackmanager.ScaleUpFabricStaticConfig{ConfigFileName: file, Key: key, Value: value})
+			}
+			resp, err := s.v2.ConfigureScaleUpFabricManager(ctx, req)
+			return started{answer: resp, jobID: resp.GetJobId()}, err
+		}, "")
 	flags := cmd.Flags()
 	flags.StringVar(&topology, "topology", "", "`TOPOLOGY` of the fabric (required)")
 	flags.StringVar(&primary, "primary", "", "`NODE` that runs the fabric manager (default the lowest in the rack)")

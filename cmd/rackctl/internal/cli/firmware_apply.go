@@ -125,8 +125,10 @@ func (f *objectFlags) filters(set *rackmanager.NodeSet) (map[int32]*rackmanager.
 func newFirmwareCompare(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "compare", Short: "Compare what is installed with a firmware object",
-		Long: "Compare the installed firmware of nodes with a firmware object or a manifest. No\nfile is needed and nothing is changed. Exit code 1 says that something differs.\n\n" +
-			objectHelp + nodesHelp + exitHelp,
+		Long: `Compare the installed firmware of nodes with a firmware object or a manifest. No
+file is needed and nothing is changed. Exit code 1 says that something differs.
+
+` + objectHelp + nodesHelp + exitHelp,
 		Example: `  rackctl firmware compare --object ACME72_9.1.0 -f rack.csv
   rackctl firmware compare --manifest next.json --rack lab --user admin --password-file bmc.pw`,
 	}
@@ -211,8 +213,10 @@ func compareTable(resp *rackmanager.CompareFirmwareObjectResponse, all bool) *ta
 func newFirmwareApply(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply", Short: "Update nodes to a firmware object",
-		Long: "Update nodes to a firmware object or a manifest. --dry-run compares what is\ninstalled and starts nothing; rackctl firmware plan freezes what would be done.\n\n" +
-			objectHelp + nodesHelp + waitHelp + exitHelp,
+		Long: `Update nodes to a firmware object or a manifest. --dry-run compares what is
+installed and starts nothing; rackctl firmware plan freezes what would be done.
+
+` + objectHelp + nodesHelp + waitHelp + exitHelp,
 		Example: `  rackctl firmware apply --object ACME72_9.1.0 -f rack.csv --dry-run
   rackctl firmware apply --object ACME72_9.1.0 -f rack.csv --name "November BMCs" --component BMC`,
 	}

@@ -42,7 +42,10 @@ func objectTable(objects []*rackmanager.FirmwareObject) *table {
 }
 
 func newObjectList(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the firmware objects", Args: cobra.NoArgs, Long: "List the firmware objects of the catalogue, newest first.\n\n" + exitHelp}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the firmware objects", Args: cobra.NoArgs,
+		Long: "List the firmware objects of the catalogue, newest first.\n\n" + exitHelp,
+	}
 	req := &rackmanager.ListFirmwareObjectsRequest{}
 	cmd.Flags().StringVar(&req.HardwareType, "hardware", "", "only those for this `HARDWARE_TYPE`")
 	cmd.Flags().BoolVar(&req.OnlyAvailable, "available", false, "only those whose files have all been fetched")

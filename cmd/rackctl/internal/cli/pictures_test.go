@@ -60,10 +60,10 @@ func onScreen(env *cli.Env, s *screen) {
 func watchHalfway(t *testing.T) *screen {
 	l := newLab(t)
 	l.says("GetJob", halfway())
-	l.watch = func(_ *watchRequest, stream watchStream) error {
+	l.watches(func(_ *watchRequest, stream watchStream) error {
 		<-stream.Context().Done()
 		return nil
-	}
+	})
 	s, signals := &screen{}, make(chan os.Signal, 1)
 	seen := &watched{}
 	seen.see = func(text string) {

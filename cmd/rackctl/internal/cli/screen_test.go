@@ -3,10 +3,12 @@
 package cli_test
 
 import (
+	"bytes"
 	"fmt"
 	"html"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // screen is a terminal that understands what rackctl sends: text, line ends, moves
@@ -17,6 +19,8 @@ type screen struct {
 	col   int
 	style string
 	raw   strings.Builder
+	// rest is the beginning of what the next write ends.
+	rest []byte
 }
 
 type glyph struct {
@@ -26,7 +30,16 @@ type glyph struct {
 
 func (s *screen) Write(p []byte) (int, error) {
 	s.raw.Write(p)
-	text := []rune(string(p))
+	whole := append(s.rest, p...)
+	cut := len(whole)
+	if esc := bytes.LastIndexByte(whole, '\x1b'); esc >= 0 && !bytes.ContainsAny(whole[esc:], "AJKm") {
+		cut = esc
+	} else if last, size := utf8.DecodeLastRune(whole); last == utf8.RuneError && size == 1 {
+		for cut--; cut > 0 && !utf8.RuneStart(whole[cut]); cut-- {
+		}
+	}
+	s.rest = bytes.Clone(whole[cut:])
+	text := []rune(string(whole[:cut]))
 	for i := 0; i < len(text); i++ {
 		switch r := text[i]; r {
 		case '\n':

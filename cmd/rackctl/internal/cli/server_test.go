@@ -50,10 +50,10 @@ type lab struct {
 	t    *testing.T
 	addr string
 	dir  string
-	// watch is what WatchJobs does.
-	watch func(*rackbusv1.WatchJobsRequest, grpc.ServerStreamingServer[rackbusv1.WatchJobsResponse]) error
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// watch is what WatchJobs does.
+	watch   watchScript
 	scripts map[string]answer
 	calls   map[string][]received
 }
@@ -64,6 +64,9 @@ type received struct {
 	md  metadata.MD
 }
 
+// watchScript answers a watch.
+type watchScript func(*rackbusv1.WatchJobsRequest, grpc.ServerStreamingServer[rackbusv1.WatchJobsResponse]) error
+
 type scriptedJobs struct {
 	rackbusv1.UnimplementedJobsServer
 	lab *lab
@@ -71,10 +74,13 @@ type scriptedJobs struct {
 
 func (j *scriptedJobs) WatchJobs(req *rackbusv1.WatchJobsRequest, stream grpc.ServerStreamingServer[rackbusv1.WatchJobsResponse]) error {
 	j.lab.note(stream.Context(), "WatchJobs", req)
-	if j.lab.watch == nil {
+	j.lab.mu.Lock()
+	watch := j.lab.watch
+	j.lab.mu.Unlock()
+	if watch == nil {
 		return status.Error(codes.Unimplemented, "no watch here")
 	}
-	return j.lab.watch(req, stream)
+	return watch(req, stream)
 }
 
 func newLab(t *testing.T) *lab {
@@ -137,6 +143,13 @@ func (l *lab) on(name string, do answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.scripts[name] = do
+}
+
+// watches scripts WatchJobs.
+func (l *lab) watches(do watchScript) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watch = do
 }
 
 // says scripts a call with one answer.

@@ -148,7 +148,8 @@ one version of the form X.Y.Z in it.`, func(ctx context.Context, s *server, set 
 func newImageApply(p *program) *cobra.Command {
 	var f objectFlags
 	var token func() (*string, error)
-	cmd := switchJob(p, "apply", "Install the image of a firmware object", "Install the switch image of a stored firmware object (--object), of the default\nobject of --hardware, or of a manifest (--manifest).",
+	cmd := switchJob(p, "apply", "Install the image of a firmware object",
+		"Install the switch image of a stored firmware object (--object), of the default\nobject of --hardware, or of a manifest (--manifest).",
 		func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
 			if err := f.check(); err != nil {
 				return started{}, err
@@ -359,7 +360,10 @@ func newSwitchReset(p *program, sdn bool) *cobra.Command {
 func newAttest(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attest", Short: "Collect SPDM attestation evidence",
-		Long: "Collect signed SPDM measurements and certificate chains from switches. -o json has\nthem; the table tells which components have answered.\n\n" + nodesHelp + exitHelp,
+		Long: `Collect signed SPDM measurements and certificate chains from switches. -o json has
+them; the table tells which components have answered.
+
+` + nodesHelp + exitHelp,
 	}
 	nodes := addNodeFlags(cmd, p)
 	nonce := cmd.Flags().String("nonce", "", "32 bytes in hexadecimal or base64, which go into every measurement (required)")

@@ -57,7 +57,7 @@ func TestWatchPiped(t *testing.T) {
 	l := newLab(t)
 	end, shown := make(chan struct{}), make(chan struct{})
 	course(l, end)
-	l.watch = func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
+	l.watches(func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
 		if isChildren(req) {
 			// The snapshot tells what is known already; then two changes.
 			err := tells(stream, halfway().GetChildren()[1], child(4, running, 10, "Uploading"), ended().GetChildren()[1])
@@ -73,7 +73,7 @@ func TestWatchPiped(t *testing.T) {
 		err := tells(stream, ended().GetJob())
 		<-stream.Context().Done()
 		return err
-	}
+	})
 	got := l.run("job", "watch", batchID)
 	require.Equal(t, cli.ExitJob, got.code, got.stderr)
 	// Two streams come in any order; each tells its own in order.
@@ -101,7 +101,7 @@ func TestWatchTerminal(t *testing.T) {
 	l := newLab(t)
 	end, halfwayShown := make(chan struct{}), make(chan struct{})
 	course(l, end)
-	l.watch = func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
+	l.watches(func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
 		if !isChildren(req) {
 			<-halfwayShown
 			close(end)
@@ -111,7 +111,7 @@ func TestWatchTerminal(t *testing.T) {
 		}
 		<-stream.Context().Done()
 		return nil
-	}
+	})
 	s := &screen{}
 	first := ""
 	seen := &watched{see: func(text string) {
@@ -172,7 +172,7 @@ func TestWatchReconnects(t *testing.T) {
 		return &rackbusv1.GetJobResponse{Job: start}, nil
 	})
 	var tokens []string
-	l.watch = func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
+	l.watches(func(req *rackbusv1.WatchJobsRequest, stream watchStream) error {
 		tokens = append(tokens, req.GetResumeToken())
 		switch len(tokens) {
 		case 1:
@@ -188,9 +188,11 @@ func TestWatchReconnects(t *testing.T) {
 			return status.Error(codes.ResourceExhausted, "the watcher is too slow")
 		default:
 			finished.Store(true)
-			return tells(stream, j)
+			err := tells(stream, j)
+			<-stream.Context().Done()
+			return err
 		}
-	}
+	})
 	got := l.run("job", "watch", j.GetJobId())
 	require.Equal(t, cli.ExitJob, got.code, got.stderr)
 	require.Equal(t, []string{"", "b", "b", "", ""}, tokens)
@@ -202,14 +204,14 @@ func TestWatchGivesUp(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.says("GetJob", halfway())
-	l.watch = func(*rackbusv1.WatchJobsRequest, watchStream) error { return status.Error(codes.Unavailable, "gone") }
+	l.watches(func(*rackbusv1.WatchJobsRequest, watchStream) error { return status.Error(codes.Unavailable, "gone") })
 	got := l.runIn(func(env *cli.Env) { env.Timing.GiveUp = 20 * time.Millisecond }, "job", "watch", batchID)
 	require.Equal(t, cli.ExitUnreachable, got.code, got.stderr)
 	require.Contains(t, got.stderr, l.addr)
 
-	l.watch = func(*rackbusv1.WatchJobsRequest, watchStream) error {
+	l.watches(func(*rackbusv1.WatchJobsRequest, watchStream) error {
 		return status.Error(codes.PermissionDenied, "needs the role viewer")
-	}
+	})
 	got = l.run("job", "watch", batchID)
 	require.Equal(t, cli.ExitRefused, got.code)
 	require.Contains(t, got.stderr, "needs the role viewer")
@@ -266,10 +268,10 @@ func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.says("GetJob", halfway())
-	l.watch = func(_ *rackbusv1.WatchJobsRequest, stream watchStream) error {
+	l.watches(func(_ *rackbusv1.WatchJobsRequest, stream watchStream) error {
 		<-stream.Context().Done()
 		return nil
-	}
+	})
 	signals := make(chan os.Signal, 1)
 	seen := &watched{see: func(text string) {
 		if strings.Contains(text, "job running") {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/credentials"
@@ -24,6 +25,8 @@ import (
 	"github.com/rackbus/rackbus/pkg/switchtls"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/gnmi"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/nmxc"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
@@ -170,7 +173,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{&nvue.Error{Code: nvue.ErrUnauthenticated, Method: "GET", Status: 401}, job.FailureHostAuthFailed, "unauthenticated"},
 		{&nvue.Error{Code: nvue.ErrUnreachable, Method: "GET"}, job.FailureHostUnreachable, "unavailable"},
-		{&nvue.Error{Code: nvue.ErrTimeout, Method: "GET"}, job.FailureHostUnreachable, "timeout"},
+		{&nvue.Error{Code: nvue.ErrTimeout, Method: "GET"}, job.FailureDeviceTimeout, "timeout"},
 		{&nvue.Error{Code: nvue.ErrUnavailable, Method: "GET", Status: 503}, job.FailureInternal, "unavailable"},
 		{&nvue.Error{Code: nvue.ErrTimeout}, job.FailureInternal, "timeout"},
 		{&nvue.Error{Code: nvue.ErrFailedPrecondition}, job.FailurePreconditionFailed, "failed_precondition"},
@@ -182,11 +185,43 @@ func TestErrors(t *testing.T) {
 		{&ssh.Error{Kind: ssh.KindTimeout, Err: ssh.ErrStalled}, job.FailureInternal, "timeout"},
 		{&ssh.Error{Kind: ssh.KindFile, Err: fs.ErrPermission}, job.FailureInternal, "internal"},
 		{&redfish.Error{Code: redfish.CodeUnavailable}, job.FailureInternal, "unavailable"},
+		{&redfish.Error{Code: redfish.CodeUnauthenticated, Method: "GET", Status: 401}, job.FailureBMCAuthFailed, "unauthenticated"},
+		{&ssh.Error{Kind: ssh.KindNegotiation, Err: errors.New("x")}, job.FailureHostSSHIncompatible, "failed_precondition"},
+		{&nvue.Error{Code: nvue.ErrUnavailable, Method: "GET"}, job.FailureHostUnreachable, "unavailable"},
 		{agent.Fail(job.FailureFileChanged, "p", "m", nil), job.FailureInternal, "failed_precondition"},
 		{errors.New("x"), job.FailureInternal, "internal"},
 	} {
 		require.Equal(t, tt.code, device.CodeOf(tt.err, job.FailureInternal), "%v", tt.err)
 		require.Equal(t, tt.word, device.Refuse(tt.err).GetError().GetCode(), "%v", tt.err)
+	}
+	for _, tt := range []struct {
+		err    error
+		answer *job.DeviceAnswer
+	}{
+		{
+			&nvue.Error{Method: "POST", Status: 400, Issue: "no such leaf"},
+			&job.DeviceAnswer{Message: "no such leaf", HTTPStatus: 400},
+		}, {
+			&redfish.Error{Method: "POST", Status: 409, MessageID: "Base.1.0.ResourceInUse", Message: "m", Severity: "Warning", Resolution: "r"},
+			&job.DeviceAnswer{MessageID: "Base.1.0.ResourceInUse", Message: "m", Severity: "Warning", Resolution: "r", HTTPStatus: 409},
+		}, {
+			&nmxc.Error{Op: "hello", Err: nmxc.ReturnInUse},
+			&job.DeviceAnswer{MessageID: "NMX_ST_IN_USE", Message: nmxc.ReturnInUse.Error()},
+		}, {
+			&nmxc.Error{Op: "hello", Code: codes.Unavailable, Err: errors.New("starting")},
+			&job.DeviceAnswer{MessageID: "Unavailable", Message: "starting"},
+		}, {
+			&gnmi.Error{Connected: true, Code: codes.PermissionDenied, Err: errors.New("no right")},
+			&job.DeviceAnswer{MessageID: "PermissionDenied", Message: "no right"},
+		}, {
+			&ssh.ExitError{Command: "c", Status: 1, Output: "nv: no such command"},
+			&job.DeviceAnswer{Message: "nv: no such command"},
+		},
+		{&gnmi.Error{Err: errors.New("not connected")}, nil},
+		{&redfish.Error{Code: redfish.CodeConnectionRefused, Method: "GET"}, nil},
+		{errors.New("x"), nil},
+	} {
+		require.Equal(t, tt.answer, device.AnswerOf(fmt.Errorf("try: %w", tt.err)), "%v", tt.err)
 	}
 	var f *agent.FailureError
 	require.ErrorAs(t, device.Failure("phase", "prefix", job.FailureInternal, &nvue.Error{Code: nvue.ErrInternal, Method: "GET", Status: 500, Issue: "why"}), &f)

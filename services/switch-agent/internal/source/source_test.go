@@ -68,7 +68,7 @@ func TestOpen(t *testing.T) {
 		"small":       {source.Ref{File: "small"}, job.FailureInvalidArgument},
 		"other size":  {source.Ref{File: "fw.bin", Size: 5}, job.FailureFileChanged},
 		"other sum":   {source.Ref{File: "fw.bin", SHA256: make([]byte, 32)}, job.FailureFileChanged},
-		"no artifact": {source.Ref{Artifact: &rackbusv1.ArtifactRef{}}, job.FailurePreconditionFailed},
+		"no artifact": {source.Ref{Artifact: &rackbusv1.ArtifactRef{}}, job.FailureAgentNotEquipped},
 	} {
 		_, err := files.Open(t.Context(), tt.ref, nil)
 		var f *agent.FailureError

@@ -118,16 +118,20 @@ func TestJ6OneSwitchRunsTheFabric(t *testing.T) {
 // weakened.
 func TestOtherTLSErrorsAreRefused(t *testing.T) {
 	t.Parallel()
-	for name, knobs := range map[string]nvswitch.Knobs{
-		"no TLS": {Garbage: []string{"nvue"}}, "no connection": {Refuse: []string{"nvue"}},
+	for name, c := range map[string]struct {
+		knobs nvswitch.Knobs
+		code  job.FailureCode
+	}{
+		"no TLS":        {nvswitch.Knobs{Garbage: []string{"nvue"}}, job.FailureTLSFailed},
+		"no connection": {nvswitch.Knobs{Refuse: []string{"nvue"}}, job.FailureHostUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, nvueAPI)
-			b.Sim.SetKnobs(knobs)
+			b.Sim.SetKnobs(c.knobs)
 			e := b.install()
 			require.Equal(t, job.StateFailed, e.State)
-			require.Equal(t, job.FailureHostUnreachable, e.Failure.FailureCode, e.Failure.Message)
+			require.Equal(t, c.code, e.Failure.FailureCode, e.Failure.Message)
 			require.NotContains(t, b.Logs.String(), "unverified")
 			require.Empty(t, b.writes())
 			stages := result(t, e)["timing_summary"].(map[string]any)["stages"].([]any)
@@ -162,7 +166,11 @@ func TestLockOutIsRefused(t *testing.T) {
 			b := newBench(t, nvueAPI)
 			change(b)
 			e := b.install()
-			b.failed(e, job.FailurePreconditionFailed)
+			code := job.FailurePreconditionFailed
+			if name == "expired certificate" || name == "no material of our own" {
+				code = job.FailureCertificateMaterial
+			}
+			b.failed(e, code)
 			require.Empty(t, b.writes())
 		})
 	}
@@ -170,7 +178,7 @@ func TestLockOutIsRefused(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, gnmi)
 		b.cmd.TestHello, b.cmd.Domain = true, "rack-b"
-		b.failed(b.install(), job.FailurePreconditionFailed)
+		b.failed(b.install(), job.FailureCertificateMaterial)
 		require.Empty(t, b.writes())
 	})
 }
@@ -197,6 +205,6 @@ func TestInvalidCommand(t *testing.T) {
 	b := newBench(t, nvueAPI)
 	b.material.Key = []byte("-----BEGIN PRIVATE KEY-----\nnot a key, but s3cret\n-----END PRIVATE KEY-----\n")
 	e := b.install()
-	require.Equal(t, job.FailurePreconditionFailed, e.Failure.FailureCode)
+	require.Equal(t, job.FailureCertificateMaterial, e.Failure.FailureCode)
 	require.NotContains(t, e.Failure.Message, "s3cret")
 }

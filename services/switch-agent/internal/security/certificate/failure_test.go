@@ -53,7 +53,7 @@ func TestStageFailures(t *testing.T) {
 		"J2 nvue revision": {[]string{nvueAPI}, nvswitch.Knobs{Revisions: []nvswitch.RevisionRule{{Path: "/system/api**", State: "failed", Issue: "the key is too short"}}},
 			"bind_" + nvueAPI, job.FailureTaskException, "the key is too short"},
 		"never applied": {[]string{nvueAPI}, nvswitch.Knobs{Revisions: []nvswitch.RevisionRule{{Path: "/system/api**", State: "apply"}}},
-			"bind_" + nvueAPI, job.FailureHostUnreachable, ""},
+			"bind_" + nvueAPI, job.FailureCertificateUntrusted, ""},
 		"encryption 400": {[]string{manager}, nvswitch.Knobs{Actions: []nvswitch.ActionRule{
 			{Resource: "/cluster/apps/nmx-controller/manager/encryption", Script: script("action_error", "unknown mode"), NoEffect: true},
 		}}, "bind_" + manager, job.FailureTaskException, "unknown mode"},

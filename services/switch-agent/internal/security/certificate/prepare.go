@@ -26,7 +26,7 @@ func (w *work) prepare(ctx context.Context) error {
 	}
 	if w.wants(security.ServiceNVUE) || w.cmd.GetTestHello() {
 		if err := w.prove(ctx); err != nil {
-			return agent.Fail(job.FailurePreconditionFailed, phasePrepare, err.Error(), err)
+			return agent.Fail(failureOf(err), phasePrepare, err.Error(), err)
 		}
 	}
 	weakened, err := w.connect(ctx)

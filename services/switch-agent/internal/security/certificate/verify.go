@@ -22,10 +22,14 @@ type rawObject = json.RawMessage
 
 // failureOf is the cause of failure that a fault of our own material stands for.
 func failureOf(err error) job.FailureCode {
-	if switchtls.Transient(err) {
+	switch {
+	case switchtls.Transient(err):
 		return job.FailureHostUnreachable
+	case errors.As(err, new(*switchtls.Error)):
+		return job.FailureCertificateMaterial
+	default:
+		return job.FailurePreconditionFailed
 	}
-	return job.FailureCertificateMaterial
 }
 
 // bound are the services that this job has bound, in order.

@@ -413,6 +413,6 @@ func TestNoSecrets(t *testing.T) {
 	j := update(b, admin)
 	j.Handler = password.Update(password.Options{Switches: b.Switches})
 	e := b.Run(j)
-	require.Equal(t, job.FailureInvalidArgument, e.Failure.FailureCode)
+	require.Equal(t, job.FailureCredentialsMissing, e.Failure.FailureCode)
 	require.False(t, strings.Contains(e.Failure.Message, planted))
 }
