@@ -62,11 +62,14 @@ type Options struct {
 	Replicas int
 	// Timing of leases and waits; zero means DefaultTiming(Replicas).
 	Timing Timing
+	// ReconnectWait is the pause between tries to connect; zero is 250 ms.
+	ReconnectWait time.Duration
 	// Logger receives connection changes; nil discards them.
 	Logger *slog.Logger
 }
 
-// Conn is a connection to the bus. It reconnects for ever.
+// Conn is a connection to the bus. It reconnects for ever, unless the broker
+// refuses the process.
 type Conn struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
@@ -80,6 +83,10 @@ type Conn struct {
 
 	mu         sync.Mutex
 	versionErr error
+	refusal    error
+
+	// refused is closed when the broker will not be asked again.
+	refused chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -98,7 +105,10 @@ func Connect(opts Options) (*Conn, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Conn{opts: opts, timing: opts.Timing, log: opts.Logger}
+	if opts.ReconnectWait == 0 {
+		opts.ReconnectWait = reconnectWait
+	}
+	c := &Conn{opts: opts, timing: opts.Timing, log: opts.Logger, refused: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.health = newHealth(c)
 	natsOpts, err := c.natsOptions()
@@ -129,7 +139,7 @@ func (c *Conn) natsOptions() ([]nats.Option, error) {
 		nats.Name(c.opts.Name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectWait(c.opts.ReconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingOutstanding),
@@ -143,6 +153,7 @@ func (c *Conn) natsOptions() ([]nats.Option, error) {
 				c.log.Warn("bus connection lost", "err", err)
 			}
 		}),
+		nats.ClosedHandler(c.onClosed),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			c.log.Warn("bus reported an error", "err", err)
 		}),
@@ -183,6 +194,38 @@ func (c *Conn) onConnect(nc *nats.Conn) {
 		url = "in process" // the client library invents one
 	}
 	c.log.Info("bus connected", "url", url, "server_version", nc.ConnectedServerVersion())
+}
+
+// onClosed tells an end that this process has asked for from one that the client
+// library has decided on: it gives up when a broker refuses the credentials twice.
+func (c *Conn) onClosed(nc *nats.Conn) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	err := nc.LastError()
+	c.log.Error("bus connection given up", "err", err)
+	c.mu.Lock()
+	c.refusal = err
+	c.mu.Unlock()
+	close(c.refused)
+}
+
+// Refused is closed when the broker has refused this process for good, as with
+// credentials that it does not take. The connection does not come back: the
+// process has to be started again, with credentials that it reads anew.
+func (c *Conn) Refused() <-chan struct{} { return c.refused }
+
+// Refusal is why the connection does not come back; it wraps ErrClosed. It is nil
+// before Refused is closed.
+func (c *Conn) Refusal() error {
+	select {
+	case <-c.refused:
+	default:
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Errorf("%w: the broker refuses this process: %w", ErrClosed, c.refusal)
 }
 
 // checkServer remembers whether the connected broker is recent enough.

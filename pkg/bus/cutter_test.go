@@ -39,6 +39,8 @@ type cutter struct {
 	mu     sync.Mutex
 	open   map[net.Conn]bool
 	wg     sync.WaitGroup
+	// refused counts the connections that were not let through.
+	refused atomic.Int64
 	// meanwhile runs once after the answer to a commit was swallowed.
 	meanwhile func()
 }
@@ -81,6 +83,7 @@ func (c *cutter) accept() {
 			return
 		}
 		if cut(c.mode.Load()) == cutAll {
+			c.refused.Add(1)
 			_ = client.Close()
 			continue
 		}

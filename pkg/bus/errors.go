@@ -34,7 +34,7 @@ var (
 	ErrSessionLost = errors.New("bus: session lost")
 	// ErrNotCommand says that a sequence is not that of a command.
 	ErrNotCommand = errors.New("bus: not a command")
-	// ErrClosed says that the connection was closed by this process.
+	// ErrClosed says that the connection was closed by this process, or given up.
 	ErrClosed = errors.New("bus: connection closed")
 )
 

@@ -101,7 +101,8 @@ func open(ctx context.Context, o Options) (*client, error) {
 	if err := env.check(o.Auth); err != nil {
 		return nil, err
 	}
-	c := &client{hidden: env.secrets()}
+	c := &client{}
+	c.hide(env[varPassword], env[varApplicationPassword])
 	provider, err := c.provider(ctx, o, env)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func open(ctx context.Context, o Options) (*client, error) {
 	c.service = &gophercloud.ServiceClient{ProviderClient: provider, Type: "baremetal", Endpoint: baseURL(o.Endpoint)}
 	if o.Auth == AuthHTTPBasic {
 		basic := base64.StdEncoding.EncodeToString([]byte(env[varUser] + ":" + env[varPassword]))
-		c.hidden = append(c.hidden, basic)
+		c.hide(basic)
 		c.service.MoreHeaders = map[string]string{"Authorization": "Basic " + basic}
 	}
 	return c, c.negotiate(ctx)
@@ -148,7 +149,21 @@ func (c *client) provider(ctx context.Context, o Options, env environment) (*gop
 	if err := openstack.AuthenticateV3(ctx, p, &login, gophercloud.EndpointOpts{}); err != nil {
 		return nil, fmt.Errorf("log in to Keystone: %w", c.failure(http.MethodPost, "v3/auth/tokens", err))
 	}
+	c.hide(p.Token())
 	return p, nil
+}
+
+// hide makes sure that a secret never shows, also where an answer repeats it.
+func (c *client) hide(secrets ...string) {
+	for _, s := range secrets {
+		if s == "" {
+			continue
+		}
+		c.hidden = append(c.hidden, s)
+		if quoted, err := json.Marshal(s); err == nil && string(quoted[1:len(quoted)-1]) != s {
+			c.hidden = append(c.hidden, string(quoted[1:len(quoted)-1]))
+		}
+	}
 }
 
 // login is what Keystone is told.
@@ -189,7 +204,7 @@ func (e environment) domain(id, name string) (string, string) {
 // negotiate finds the newest version of the API that both sides know.
 func (c *client) negotiate(ctx context.Context) error {
 	var root json.RawMessage
-	resp, err := c.service.Get(ctx, c.service.Endpoint, &root, nil)
+	resp, err := c.service.Get(ctx, c.service.Endpoint, &root, nil) //nolint:bodyclose // gophercloud closes what it decodes
 	if err != nil {
 		return c.failure(http.MethodGet, "v1/", err)
 	}
@@ -206,7 +221,7 @@ func (c *client) negotiate(ctx context.Context) error {
 // get reads one resource below /v1, without our own secrets in it.
 func (c *client) get(ctx context.Context, path string) (json.RawMessage, error) {
 	var raw json.RawMessage
-	resp, err := c.service.Get(ctx, c.service.Endpoint+path, &raw, nil)
+	resp, err := c.service.Get(ctx, c.service.Endpoint+path, &raw, nil) //nolint:bodyclose // gophercloud closes what it decodes
 	if err != nil {
 		return nil, c.failure(http.MethodGet, "v1/"+path, err)
 	}

@@ -121,7 +121,7 @@ func TestCollects(t *testing.T) {
 			r.everything()
 			enter(r)
 			if r.options.Environment != nil {
-				r.Change("r1-n1", object{"extra": object{"note": "we sent " + ironictest.Password}})
+				r.Change("r1-n1", object{"extra": object{"note": "we sent " + ironictest.Password, "and": "a-token-of-keystone"}})
 			}
 			got, failed := r.collect()
 			require.Empty(t, failed)
@@ -130,6 +130,7 @@ func TestCollects(t *testing.T) {
 				"ironic/allocation.json", "ironic/inventory.json", "ironic/validate.json", "ironic/conductors.json",
 			}, slices.Collect(maps.Keys(got)))
 			require.Contains(t, got["ironic/traits.json"], "CUSTOM_GB200")
+			require.Equal(t, r.options.Auth == ironic.AuthHTTPBasic, strings.Contains(got["ironic/node.json"], "a-token-of-keystone"))
 			require.JSONEq(t, `{"problems":[]}`, got["ironic/problems.json"])
 			require.NotContains(t, got["ironic/node.json"], "k-of-node")
 			require.NotContains(t, got["ironic/node.json"], "x-of-user")

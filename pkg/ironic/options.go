@@ -204,14 +204,3 @@ func (e environment) check(auth Auth) error {
 	}
 	return nil
 }
-
-// secrets are the values that must not show.
-func (e environment) secrets() []string {
-	var out []string
-	for _, name := range []string{varPassword, varApplicationPassword} {
-		if e[name] != "" {
-			out = append(out, e[name])
-		}
-	}
-	return out
-}

@@ -24,6 +24,7 @@ type failedJob struct {
 	JobID         string          `json:"job_id"`
 	NodeID        string          `json:"node_id"`
 	ErrorCode     string          `json:"error_code,omitempty"`
+	FailureCode   FailureCode     `json:"failure_code,omitempty"`
 	Error         string          `json:"error"`
 	Summary       string          `json:"summary,omitempty"`
 	Result        *firmwareResult `json:"result,omitempty"`
@@ -100,7 +101,7 @@ func failedEntry(parentType Type, child *Record) failedJob {
 	entry := failedJob{JobID: child.ID.String(), NodeID: child.NodeID}
 	var code ErrorCode
 	if child.Failure != nil {
-		code, entry.Error = child.Failure.Code, child.Failure.Message
+		code, entry.FailureCode, entry.Error = child.Failure.Code, child.Failure.FailureCode, child.Failure.Message
 	}
 	if parentType != TypeFirmwareUpdate {
 		return entry
@@ -131,10 +132,11 @@ func FailureResult(f *Failure) string {
 		return ""
 	}
 	return string(compactJSON(struct {
-		Status       string `json:"status"`
-		ErrorCode    string `json:"error_code"`
-		ErrorMessage string `json:"error_message"`
-	}{"failed", f.Code.String(), f.Message}))
+		Status       string      `json:"status"`
+		ErrorCode    string      `json:"error_code"`
+		FailureCode  FailureCode `json:"failure_code,omitempty"`
+		ErrorMessage string      `json:"error_message"`
+	}{"failed", f.Code.String(), f.FailureCode, f.Message}))
 }
 
 // compactJSON renders v, one of this file's types, without HTML escapes. Those

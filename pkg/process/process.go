@@ -246,7 +246,8 @@ func (e *Env) Started() {
 }
 
 // OnBus makes a program of run: it opens the connection of a role, runs on it,
-// and closes it after run has returned.
+// and closes it after run has returned. When the broker refuses the process for
+// good, run is asked to end, and the program ends with an error.
 func OnBus(role string, run func(ctx context.Context, env *Env, conn *bus.Conn) error) func(context.Context, *Env) error {
 	return func(ctx context.Context, env *Env) error {
 		conn, err := env.Connect(role) //nolint:contextcheck // the connection ends with Close, what drains needs it longer than ctx
@@ -254,7 +255,20 @@ func OnBus(role string, run func(ctx context.Context, env *Env, conn *bus.Conn) 
 			return err
 		}
 		defer conn.Close()
-		return run(ctx, env, conn)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-conn.Refused():
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		err = run(ctx, env, conn)
+		if refusal := conn.Refusal(); refusal != nil {
+			return refusal
+		}
+		return err
 	}
 }
 

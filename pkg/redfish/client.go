@@ -100,7 +100,7 @@ func (c *Client) authorization() string {
 
 // scrub removes our own credentials from a text the device sent.
 func (c *Client) scrub(s string) string {
-	const mask = "[redacted]"
+	const mask = "XXXX" // as logs have it
 	if s == "" {
 		return s
 	}

@@ -20,6 +20,7 @@ type failedUpdate struct {
 	Status       string        `json:"status"`
 	Phase        string        `json:"phase"`
 	ErrorCode    string        `json:"error_code"`
+	FailureCode  string        `json:"failure_code"`
 	ErrorMessage string        `json:"error_message"`
 	Summary      string        `json:"summary"`
 	Target       *failedTarget `json:"target,omitempty"`
@@ -51,7 +52,7 @@ func (u *update) failureResult(err error) string {
 		return ""
 	}
 	f := u.failureOf(err)
-	r := failedUpdate{Status: "failed", Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), Summary: summarise(f.Message)}
+	r := failedUpdate{Status: "failed", Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), FailureCode: string(f.FailureCode), Summary: summarise(f.Message)}
 	if u.current != nil && (r.Phase == phaseUpdate || r.Phase == phasePoll) {
 		r.Target = targetOf(u.current)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/proto/rackmanager"
 )
 
 func (h *harness) diagnose(about job.ID, nodes ...string) (*rackbusv1.StartNodeDiagnosticsResponse, error) {
@@ -148,4 +149,24 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 	require.LessOrEqual(t, proto.Size(order), diagnostics.MaxHistory+4<<10)
 	newest := order.GetHistory()[len(order.GetHistory())-1]
 	require.Equal(t, "finished", newest.GetKind())
+}
+
+// TestDiagnoseEveryFamily sends each node to the agents that can examine it, with
+// all logins that they need.
+func TestDiagnoseEveryFamily(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(compute("r1", "tray"), typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON),
+		typed("r1", "switch", rackmanager.NodeType_SWITCH_GB200_NVIDIA))
+	resp, err := h.diagnose(job.ID{}, "tray", "shelf", "switch")
+	require.NoError(t, err)
+	require.Empty(t, resp.GetRefusedNodes())
+	for id, family := range map[string]node.Family{
+		"tray": node.FamilyCompute, "shelf": node.FamilyPowerShelf, "switch": node.FamilySwitch,
+	} {
+		cmd := h.commands(family, 1)[id]
+		require.NotNil(t, cmd.GetNodeDiagnosis(), id)
+		require.NotNil(t, cmd.GetTarget().GetBmc().GetCredentials(), id)
+		require.Equal(t, family == node.FamilySwitch, cmd.GetTarget().GetHost().GetCredentials() != nil, id)
+	}
 }

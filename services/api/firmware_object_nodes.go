@@ -170,9 +170,10 @@ func planningFailure(f *job.Failure) string {
 		Status       string `json:"status"`
 		Phase        string `json:"phase"`
 		ErrorCode    string `json:"error_code"`
+		FailureCode  string `json:"failure_code"`
 		ErrorMessage string `json:"error_message"`
 		Summary      string `json:"summary"`
-	}{"failed", f.Phase, f.Code.String(), summary, summary})
+	}{"failed", f.Phase, f.Code.String(), string(f.FailureCode), summary, summary})
 	if err != nil {
 		return ""
 	}

@@ -74,6 +74,7 @@ func (f failure) run(t *testing.T) {
 	require.Equal(t, "failed", result["status"])
 	require.Equal(t, f.phase, result["phase"])
 	require.Equal(t, f.class.String(), result["error_code"])
+	require.Equal(t, string(f.code), result["failure_code"])
 	require.Equal(t, result["summary"], result["error_message"])
 	require.Contains(t, result["summary"], f.text)
 	if f.phase == "update" || f.phase == "poll" {

@@ -9,6 +9,7 @@ replace github.com/rackbus/rackbus/pkg => ../../pkg
 require (
 	github.com/rackbus/rackbus/pkg v0.0.0
 	github.com/rackbus/rackbus/proto v0.0.0
+	github.com/rackbus/rackbus/services/jobs v0.0.0-00010101000000-000000000000
 	github.com/rackbus/rackbus/sim v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
@@ -60,3 +61,5 @@ require (
 )
 
 replace github.com/rackbus/rackbus/sim => ../../sim
+
+replace github.com/rackbus/rackbus/services/jobs => ../jobs

@@ -248,7 +248,7 @@ await page.goto(`/jobs/${want.failed}`);
 await page.locator("#job-diagnostics li a").waitFor();
 await page.getByRole("link", { name: "Evidence: get a link" }).click();
 await accessible(page, "evidence");
-await shoot(page, "evidence");
+await shoot(page, "evidence", { clip: { x: 0, y: 0, width: 1000, height: 420 } });
 const link = await page.locator("a[download]").getAttribute("href");
 const bundle = await fetch(link); // without any certificate
 assert.equal(bundle.status, 200);

@@ -26,7 +26,7 @@ const (
 	User     = "rackbus"
 	Password = "s3cret-of-ironic"
 
-	token = "a-token-of-keystone"
+	token = "a-token-of-keystone" //nolint:gosec // nothing else takes it
 )
 
 // Object is a JSON object.

@@ -373,7 +373,7 @@ func (c *one) told(id job.ID, stage *Stage) {
 	})
 	require.Regexp(c.t, `^Stopping at the next safe point: .*\(stage `+stage.Name+`\b.* cannot be cut; it may take up to .*\d`, rec.Description)
 	if !stage.Unlimited {
-		require.Less(c.t, s.StopLimit, time.Until(rec.Deadline)/2, "not just the deadline of the job")
+		require.Less(c.t, s.StopLimit, time.Until(rec.Deadline)*3/4, "not just the deadline of the job")
 	}
 }
 

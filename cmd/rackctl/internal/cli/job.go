@@ -251,6 +251,11 @@ func jobFacts(env *Env, j *rackbusv1.Job) *table {
 			fact("Device said", strings.TrimSpace(said))
 			fact("Resolution", d.GetResolution())
 		}
+		if f.GetRetry() != rackbusv1.FailureRetry_FAILURE_RETRY_UNSPECIFIED {
+			fact("Try again", strings.ReplaceAll(enumWord(f.GetRetry(), "FAILURE_RETRY_"), "_", " "))
+		}
+		fact("Advice", f.GetAdvice())
+		fact("Runbook", f.GetRunbook())
 	}
 	fact("Waits for", j.GetWaitsFor())
 	fact("Parent", j.GetParentJobId())

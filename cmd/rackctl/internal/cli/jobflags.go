@@ -150,6 +150,9 @@ func judge(j *rackbusv1.Job) error {
 		if f.GetFailureCode() != "" {
 			reason += " (" + cell(f.GetFailureCode()) + ")"
 		}
+		if f.GetAdvice() != "" {
+			reason += "\n  " + cell(f.GetAdvice())
+		}
 		for _, open := range openEnds {
 			if f.GetFailureCode() == string(open) {
 				code = ExitUnknown

@@ -86,7 +86,8 @@ func batch(state rackbusv1.JobState, text string, children ...*rackbusv1.Job) *r
 func failure() *rackbusv1.JobFailure {
 	return &rackbusv1.JobFailure{
 		Code: rackbusv1.JobErrorCode_JOB_ERROR_CODE_SERVER_ERROR, FailureCode: "BMC_TASK_FAILED", Phase: "task",
-		Message: "the update task ended with an exception",
+		Message: "the update task ended with an exception", Retry: rackbusv1.FailureRetry_FAILURE_RETRY_AFTER_FIX,
+		Advice: "Compare the image's digest, then retry.", Runbook: "docs/failure-codes.md#bmc_task_failed",
 		Device: &rackbusv1.DeviceAnswer{
 			MessageId: "Update.1.0.VerificationFailed", Message: "Verification of image 'BMC' at '/dev/mtd5' failed.",
 			Severity: "Critical", Resolution: "Check the image and retry.",

@@ -197,7 +197,7 @@ func TestWatchReconnects(t *testing.T) {
 	require.Equal(t, cli.ExitJob, got.code, got.stderr)
 	require.Equal(t, []string{"", "b", "b", "", ""}, tokens)
 	require.Contains(t, got.stderr, "connection lost (the server is shutting down; resume with the last token); trying again")
-	require.Contains(t, got.stderr, "BMC_TASK_FAILED")
+	require.Contains(t, got.stderr, "(BMC_TASK_FAILED)\n  Compare the image's digest, then retry.\n")
 }
 
 func TestWatchGivesUp(t *testing.T) {

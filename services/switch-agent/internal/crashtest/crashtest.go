@@ -55,3 +55,6 @@ func Pick(all []Death, usual ...Death) []Death {
 	}
 	return usual
 }
+
+// Long reports whether the flag is set.
+func Long() bool { return *long }

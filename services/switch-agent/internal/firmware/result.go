@@ -121,6 +121,7 @@ type failedUpdate struct {
 	Status       string            `json:"status"`
 	Phase        string            `json:"phase"`
 	ErrorCode    string            `json:"error_code"`
+	FailureCode  string            `json:"failure_code"`
 	ErrorMessage string            `json:"error_message"`
 	Summary      string            `json:"summary"`
 	Target       *failedTarget     `json:"target,omitempty"`
@@ -140,7 +141,9 @@ const summaryLimit = 1200
 
 func (u *update) failureResult(err error) string {
 	f := u.failureOf(err)
-	r := failedUpdate{Status: statusFailed, Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), Summary: summarise(f.Message)}
+	r := failedUpdate{
+		Status: statusFailed, Phase: phaseOf(f.Phase), ErrorCode: f.Code.String(), FailureCode: string(f.FailureCode), Summary: summarise(f.Message),
+	}
 	if u.current != nil && (r.Phase == phaseUpdate || r.Phase == phasePoll) {
 		t := u.cmd.GetTargets()[u.current.index]
 		r.Target = &failedTarget{Component: t.GetComponent(), FirmwareFile: refOf(t).Name(), ExpectedVersion: t.GetExpectedVersion()}

@@ -134,7 +134,15 @@ func (system) Name() string { return "system" }
 func (system) Required() bool { return true }
 
 func (c system) Collect(ctx context.Context, into diagnostics.Sink) error {
-	return c.s.documents(document{"nvue/system.json", []string{"system"}})(ctx, into)
+	api, err := c.s.api(ctx)
+	if err != nil {
+		return err
+	}
+	raw, err := api.Survey(ctx, "system")
+	if err != nil {
+		return err
+	}
+	return into.JSON("nvue/system.json", raw)
 }
 
 // Fingerprint has the boot of the operating system, and the image that runs and the
