@@ -203,7 +203,11 @@ func (t *Task) verdict(cause error, o Outcome, err error) verdict {
 	case errors.As(err, &fail):
 		return verdict{job.StateFailed, "", fail.Failure, o.ResultJSON}
 	default:
-		f := job.NewFailure(job.FailureInternal, err.Error())
+		code := job.FailureInternal
+		if errors.As(err, new(*UnknownError)) {
+			code = job.FailureOutcomeUnknown
+		}
+		f := job.NewFailure(code, err.Error())
 		f.Phase = stage
 		return verdict{job.StateFailed, "", f, o.ResultJSON}
 	}

@@ -182,6 +182,12 @@ func TestHowHandlersFail(t *testing.T) {
 			},
 			code: job.FailureResultTooLarge, message: "the job ended as completed, but its result was too large to be kept",
 		},
+		"findings too large": {
+			handler: func(context.Context, *agent.Task) (agent.Outcome, error) {
+				return agent.Outcome{Diagnostics: &job.Diagnostics{Summary: strings.Repeat("x", 600<<10)}}, nil
+			},
+			code: job.FailureResultTooLarge, message: "the job ended as completed, but its result was too large to be kept",
+		},
 		"message too large": {handler: stage(agent.Stage{Run: runs(errors.New(strings.Repeat("x", 600<<10)))}), code: job.FailureResultTooLarge, message: "the job ended as failed, but its result was too large to be kept"},
 	}
 	sc := newScripts()

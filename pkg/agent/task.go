@@ -135,7 +135,7 @@ func (t *Task) Load(v any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return false, fmt.Errorf("read the saved state of job %s: %w", t.ID(), err)
+		return false, Fail(job.FailureCheckpointUnreadable, "resume", fmt.Sprintf("read the saved state of job %s: %v", t.ID(), err), err)
 	}
 	return true, nil
 }

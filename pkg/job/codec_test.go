@@ -225,6 +225,7 @@ func TestCodecRefuses(t *testing.T) {
 		"bad waits_for":   func(m *rackbusv1.JobRecord) { m.WaitsFor = "x" },
 		"bad child state": func(m *rackbusv1.JobRecord) { m.Children = []byte{0xb1} },
 		"bad about":       func(m *rackbusv1.JobRecord) { m.AboutJobId = "x" },
+		"no rollout plan": func(m *rackbusv1.JobRecord) { m.Rollout = &rackbusv1.Rollout{State: 1} },
 		"unknown collector": func(m *rackbusv1.JobRecord) {
 			m.NodeDiagnostics = &rackbusv1.NodeDiagnostics{Collectors: []*rackbusv1.CollectorOutcome{{Status: 9}}}
 		},

@@ -14,6 +14,7 @@ const (
 	FailureAbandoned            FailureCode = "ABANDONED"
 	FailureOutcomeUnknown       FailureCode = "OUTCOME_UNKNOWN"
 	FailureCommandLost          FailureCode = "COMMAND_LOST"
+	FailureCheckpointUnreadable FailureCode = "CHECKPOINT_UNREADABLE"
 	FailurePanic                FailureCode = "PANIC"
 	FailureResultTooLarge       FailureCode = "RESULT_TOO_LARGE"
 	FailureInternal             FailureCode = "INTERNAL"
@@ -97,6 +98,14 @@ func courseFailures() []FailureCodeInfo {
 			Retry:       RetryAsIs,
 			Advice: "Nothing was changed. Look into the log of the jobs service for how the bus has lost a " +
 				"message.",
+		},
+		{
+			FailureCode: FailureCheckpointUnreadable,
+			Code:        CodeInternal,
+			Meaning:     "what an earlier owner of the job has saved cannot be read",
+			Retry:       RetryAfterInspection,
+			Advice: "Run one version of the agents of a family: an older one cannot go on with a job of a " +
+				"newer one. Diagnose the node before the next try.",
 		},
 		{
 			FailureCode: FailurePanic,

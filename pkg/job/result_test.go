@@ -45,7 +45,7 @@ func TestFailedBatchResultFirmware(t *testing.T) {
 	)
 	id := func(i uint32) string { return p.ID.Child(i).String() }
 	head := func(i uint32) string {
-		return fmt.Sprintf(`{"job_id":"%s","node_id":"node-%d","error_code":"ServerError","error":"device said <no>"`, id(i), i)
+		return fmt.Sprintf(`{"job_id":"%s","node_id":"node-%d","error_code":"ServerError","failure_code":"BMC_REFUSED","error":"device said <no>"`, id(i), i)
 	}
 	want := `{"completed":1,"failed":7,"missing":0,"total":8,"failed_jobs":[` +
 		head(1) + `},` +
@@ -64,7 +64,7 @@ func TestFailedBatchResultFirmware(t *testing.T) {
 func TestFailedBatchResultOtherTypes(t *testing.T) {
 	p, failed := failedBatchOf(t, TypeSwitchCertificate, `{"status":"failed"}`)
 	require.Equal(t, `{"completed":1,"failed":1,"missing":0,"total":2,"failed_jobs":[{"job_id":"`+p.ID.Child(1).String()+
-		`","node_id":"node-1","error":"device said <no>"}]}`, FailedBatchResult(p, failed, 0))
+		`","node_id":"node-1","failure_code":"BMC_REFUSED","error":"device said <no>"}]}`, FailedBatchResult(p, failed, 0))
 }
 
 func TestFailedBatchResultKeepsItsSize(t *testing.T) {
@@ -105,7 +105,7 @@ func TestFailedBatchResultOnlyForFailedParents(t *testing.T) {
 }
 
 func TestFailureResult(t *testing.T) {
-	require.Equal(t, `{"status":"failed","error_code":"UpdateInProgress","error_message":"busy <here>"}`,
+	require.Equal(t, `{"status":"failed","error_code":"UpdateInProgress","failure_code":"NODE_BUSY","error_message":"busy <here>"}`,
 		FailureResult(NewFailure(FailureNodeBusy, "busy <here>")))
 	require.Empty(t, FailureResult(nil))
 }

@@ -98,9 +98,11 @@ func (c *Client) authorization() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(c.endpoint.Username+":"+c.endpoint.Password.Reveal()))
 }
 
+// mask stands where a credential was, as in logs.
+const mask = "XXXX"
+
 // scrub removes our own credentials from a text the device sent.
 func (c *Client) scrub(s string) string {
-	const mask = "XXXX" // as logs have it
 	if s == "" {
 		return s
 	}

@@ -79,7 +79,7 @@ func (c *Client) scrubJSON(body []byte) []byte {
 	if err != nil || len(quoted) <= len(`""`) {
 		return []byte(text)
 	}
-	return []byte(strings.ReplaceAll(text, string(quoted[1:len(quoted)-1]), "[redacted]"))
+	return []byte(strings.ReplaceAll(text, string(quoted[1:len(quoted)-1]), mask))
 }
 
 // Members is what a collection has.

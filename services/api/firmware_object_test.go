@@ -433,7 +433,7 @@ func TestArtifactPolicy(t *testing.T) {
 			require.Equal(t, job.StateFailed, r.State, "its jobs have failed")
 			child, _, err := h.conn.Record(t.Context(), r.ID.Child(1))
 			require.NoError(t, err)
-			require.Equal(t, job.FailureInvalidArgument, child.Failure.FailureCode)
+			require.Equal(t, job.FailureManifestInvalid, child.Failure.FailureCode)
 			require.Contains(t, child.Failure.Message, text)
 			require.NotContains(t, child.ResultJSON, "s3cret")
 		})

@@ -418,3 +418,34 @@ func TestLostCommandOfAWave(t *testing.T) {
 	o.end(job.StateCompleted, 4)
 	r.awaitState(o.id, job.StatePartiallyFailed)
 }
+
+// A lost command may be all that a wave was still waiting for: what the rollout needs
+// then, nobody else would do.
+func TestLostCommandEndsItsWave(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		plan string
+		last job.State
+	}{
+		"goes on": {"wave=1; max-failures=1", job.StateCompleted},
+		"stops":   {"wave=1", job.StateCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.start(hasty)
+			o := r.roll(c.plan, asked("r", 0, 3))
+			o.awaitWave(1)
+			require.NoError(t, r.conn.DropParked(t.Context(), o.nodes[1], o.id.Child(2)))
+			o.end(job.StateCompleted, 1)
+			failed := r.awaitState(o.id.Child(2), job.StateFailed)
+			require.Equal(t, job.FailureCommandLost, failed.Failure.FailureCode)
+			if c.last == job.StateCompleted {
+				require.Equal(t, []uint32{3}, o.awaitWave(3))
+				o.end(job.StateCompleted, 3)
+			}
+			r.awaitState(o.id.Child(3), c.last)
+			r.awaitState(o.id, job.StatePartiallyFailed)
+		})
+	}
+}

@@ -149,6 +149,19 @@ func (r *Raw) Commands(ctx context.Context, family node.Family) (unacked int, wa
 	return cons.CachedInfo().NumAckPending, cons.CachedInfo().NumPending, nil
 }
 
+// Consumers is how many consumers all streams have, those that nobody uses any more
+// included.
+func (r *Raw) Consumers(ctx context.Context) (int, error) {
+	n, streams := 0, r.js.ListStreams(ctx)
+	for info := range streams.Info() {
+		n += info.State.Consumers
+	}
+	if err := streams.Err(); err != nil {
+		return 0, fmt.Errorf("count consumers: %w", err)
+	}
+	return n, nil
+}
+
 // CountReads counts the reads of a job's record from now on.
 func (r *Raw) CountReads(id job.ID, reads *atomic.Int64) error {
 	subject := fmt.Sprintf("$JS.API.DIRECT.GET.KV_rb.$KV.rb.job.%s.%08x", id.Prefix(), id.Index())

@@ -230,13 +230,15 @@ func (ch *change) newCancel() bool {
 }
 
 // newRollout returns when the rollout of a parent needs somebody, if that has changed.
+// A rollout that is in another state needs something else: whoever acts for the former
+// one may have gone already.
 func (ch *change) newRollout() (time.Time, bool) {
 	at, due := ch.after.RolloutDue()
 	if !due {
 		return time.Time{}, false
 	}
 	before, was := ch.before.record.RolloutDue()
-	return at, !was || !at.Equal(before)
+	return at, !was || !at.Equal(before) || ch.after.Rollout.State != ch.before.record.Rollout.State
 }
 
 // transitions returns the transitions of the commit in their order.

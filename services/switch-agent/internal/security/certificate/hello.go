@@ -88,7 +88,7 @@ func (w *work) helloController(ctx context.Context) error {
 		return &skippedError{elsewhere}
 	}
 	if w.opts.Cluster == nil {
-		return errors.New("this agent has no steps for apps of the cluster")
+		return agent.Fail(job.FailureAgentNotEquipped, stageHelloNMX, "this agent has no steps for apps of the cluster", nil)
 	}
 	cluster := w.opts.Cluster(w.sw)
 	if _, err := cluster.SetState(ctx, true); err != nil {
