@@ -31,6 +31,7 @@ require (
 )
 
 require (
+	github.com/gophercloud/gophercloud/v2 v2.9.0 // indirect
 	github.com/rackbus/rackbus/services/api v0.0.0 // indirect
 	github.com/rackbus/rackbus/services/compute-agent v0.0.0 // indirect
 	github.com/rackbus/rackbus/services/console v0.0.0 // indirect

@@ -156,7 +156,7 @@ func (b *batch) queueLimit(now time.Time, parked bool) time.Duration {
 
 func (b *batch) runLimit(now time.Time) time.Duration {
 	limit := max(b.a.opts.runLimit(b.req.Type), b.req.MinRun)
-	if b.req.Deadline.IsZero() {
+	if b.req.Deadline.IsZero() || b.req.Rollout != nil { // that of a rollout is for its waves
 		return limit
 	}
 	return max(min(limit, b.req.Deadline.Sub(now)), time.Second)

@@ -22,7 +22,7 @@ import (
 )
 
 // A try whose answer was lost is found by what it has stored, and not made twice.
-func TestLostAnswerIsFound(t *testing.T) {
+func TestC3LostAnswerIsFound(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(nil)

@@ -88,3 +88,22 @@ func TestRolloutRefusals(t *testing.T) {
 	_, err = a.Attach(t.Context(), res.JobID, leaf)
 	require.ErrorIs(t, err, errRollout)
 }
+
+// TestRolloutDeadlineIsNotThatOfItsJobs: it is until when all must have started; those
+// that have may take as long as any other.
+func TestRolloutDeadlineIsNotThatOfItsJobs(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	req := request(0, 2)
+	req.Rollout = &job.RolloutPlan{WaveSize: 1}
+	req.Deadline = time.Now().Add(30 * time.Minute)
+	res, err := h.admitter(nil).Admit(t.Context(), req)
+	require.NoError(t, err)
+	require.True(t, req.Deadline.Equal(h.record(res.JobID).Deadline))
+	for _, n := range res.Nodes {
+		cmd, err := h.conn.ParkedCommand(t.Context(), n.Ref, n.JobID)
+		require.NoError(t, err)
+		require.Equal(t, int64(4*3600), cmd.GetRunLimitSeconds())
+		require.Nil(t, cmd.GetDeadline())
+	}
+}

@@ -115,13 +115,14 @@ func (t *Task) conclude(root, ctx context.Context, o Outcome, err error) {
 		return
 	}
 	v := t.mask.verdict(t.verdict(cause, o, err))
-	t.found = o.Diagnostics
+	t.found = t.mask.findings(o.Diagnostics)
 	// A workflow that ended as the process was cut has an outcome all the same.
 	sctx, cancel := outlast(root, t.f.releaseTimeout)
 	defer cancel()
 	serr := t.seal(sctx, v)
 	if errors.Is(serr, bus.ErrTooLarge) {
 		t.log.Error("outcome too large to be kept", "err", serr)
+		t.found = nil
 		serr = t.seal(sctx, tooLarge(v))
 	}
 	if serr != nil {
@@ -203,11 +204,7 @@ func (t *Task) verdict(cause error, o Outcome, err error) verdict {
 	case errors.As(err, &fail):
 		return verdict{job.StateFailed, "", fail.Failure, o.ResultJSON}
 	default:
-		code := job.FailureInternal
-		if errors.As(err, new(*UnknownError)) {
-			code = job.FailureOutcomeUnknown
-		}
-		f := job.NewFailure(code, err.Error())
+		f := job.NewFailure(job.FailureInternal, err.Error())
 		f.Phase = stage
 		return verdict{job.StateFailed, "", f, o.ResultJSON}
 	}

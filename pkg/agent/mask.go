@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/pkg/secret"
 	"github.com/rackbus/rackbus/pkg/telemetry"
@@ -49,6 +50,11 @@ func (m *masker) login(c node.Credentials) {
 func (m *masker) message(secrets proto.Message) {
 	secrets.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
+		case f.IsMap() && f.MapValue().Kind() == protoreflect.StringKind:
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+				m.hide(v.String())
+				return true
+			})
 		case f.IsList() || f.IsMap():
 		case f.Kind() == protoreflect.StringKind:
 			m.hide(v.String())
@@ -123,6 +129,19 @@ func (m *masker) verdict(v verdict) verdict {
 	}
 	v.failure = &f
 	return v
+}
+
+// findings masks what node diagnostics tell.
+func (m *masker) findings(d *job.Diagnostics) *job.Diagnostics {
+	if d == nil {
+		return nil
+	}
+	f := *d // others may share it
+	f.Summary, f.Advice, f.Collectors = m.text(d.Summary), m.text(d.Advice), slices.Clone(d.Collectors)
+	for i := range f.Collectors {
+		f.Collectors[i].Message = m.text(f.Collectors[i].Message)
+	}
+	return &f
 }
 
 // told is the text of an error, masked as the failure that it is about to become.

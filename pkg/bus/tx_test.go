@@ -90,9 +90,9 @@ func TestTxWithoutExpectationIsRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestLostCommit loses the request or the answer of a commit. Whatever happens,
+// TestC3LostCommit loses the request or the answer of a commit. Whatever happens,
 // the caller learns what is true.
-func TestLostCommit(t *testing.T) {
+func TestC3LostCommit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		mode cut

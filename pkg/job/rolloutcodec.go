@@ -35,6 +35,10 @@ func (d *decoder) rollout(m *rackbusv1.Rollout) *Rollout {
 		return nil
 	}
 	p := m.GetPlan()
+	if p.GetWaveSize() == 0 && p.GetWavePercent() == 0 {
+		d.fail("rollout without a size of its waves")
+		return nil
+	}
 	o := &Rollout{
 		Plan: RolloutPlan{
 			WaveSize: p.GetWaveSize(), WavePercent: p.GetWavePercent(),
@@ -46,9 +50,6 @@ func (d *decoder) rollout(m *rackbusv1.Rollout) *Rollout {
 		Wave:  m.GetWave(), Waves: m.GetWaves(), Released: m.GetReleased(), Members: m.GetMembers(), Places: m.GetPlaces(),
 		Reason: m.GetReason(), RequestedBy: m.GetRequestedBy(), NextWaveAt: instant(m.GetNextWaveAt()),
 		Stop: RolloutStop(d.enum("rollout stop", int32(m.GetStop()), int32(rolloutStopCount))),
-	}
-	if p.GetWaveSize() == 0 && p.GetWavePercent() == 0 {
-		d.fail("rollout without a size of its waves")
 	}
 	return o
 }

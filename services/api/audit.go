@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/access"
+	"github.com/rackbus/rackbus/pkg/certs"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -64,7 +65,7 @@ type ended struct {
 func (a *auditor) ended(ctx context.Context, e ended) {
 	rule, known := access.RuleOf(e.method)
 	refused := status.Code(e.err) == codes.PermissionDenied
-	if known && !rule.Changes && !refused {
+	if known && !rule.Changes && (!refused || stranger(ctx)) {
 		return
 	}
 	defer func() { // nothing about a record may harm the call, whose panics are caught further in
@@ -91,6 +92,14 @@ func (a *auditor) ended(ctx context.Context, e ended) {
 	default:
 		a.lose(record, err)
 	}
+}
+
+// stranger reports whether a caller has shown no certificate. Anybody who reaches the
+// listener for browsers can be one, and must not be able to fill the audit: what is
+// read without any right is told by the log.
+func stranger(ctx context.Context) bool {
+	p, _ := access.FromContext(ctx)
+	return p.Role == access.None && p.Identity == certs.UnknownPeer
 }
 
 // keepTrying stores a record that could not be stored at once. One that was stored

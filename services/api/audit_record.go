@@ -31,7 +31,7 @@ const (
 	maxAuditNodes     = 100
 	maxAuditMessage   = 1024
 	maxAuditAttribute = 200
-	maxAuditBeside    = 10
+	maxAuditBeside    = 100
 )
 
 // besideJobs is the attribute with the jobs on whose nodes a caller has acted by

@@ -175,6 +175,29 @@ func TestBrowsersHaveTheRightsOfTheirCertificates(t *testing.T) {
 	require.Equal(t, map[string]string{"spiffe://rackbus/dashboard": "PERMISSION_DENIED", "spiffe://rackbus/ann": "OK"}, outcomes)
 }
 
+// Whoever reaches the port can be turned away as often as he likes. The audit has room
+// for what is done by those whom a certificate names.
+func TestStrangersLeaveNoAudit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	nobody := s.browser("")
+	for range 3 {
+		for _, path := range []string{"/", "/jobs", "/live/jobs"} {
+			resp, _ := s.get(nobody, path)
+			require.Equal(t, http.StatusUnauthorized, resp.StatusCode, path)
+		}
+	}
+	resp, _ := s.get(s.browser("stranger"), "/jobs")
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	var refused []string
+	err := s.h.conn.AuditRecords(t.Context(), bus.AuditRange{}, func(r *rackbusv1.AuditRecord) bool {
+		refused = append(refused, r.GetIdentity())
+		return true
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"spiffe://rackbus/stranger"}, refused)
+}
+
 // Live pages do not keep a server from stopping.
 func TestLivePagesEndWithTheServer(t *testing.T) {
 	t.Parallel()

@@ -17,12 +17,15 @@ import (
 const besideJob = ^bus.Revision(0)
 
 // goBeside writes into the history of the job that holds the node what is about to
-// be done to it, and by whom. Without that nothing is done. A job that is gone is
-// bus.ErrNotFound.
+// be done to it, and by whom. Without that nothing is done. A job that has ended or is
+// gone is bus.ErrNotFound: the lock was read before.
 func (h *hold) goBeside(ctx context.Context, ref node.Ref, holder job.ID) error {
 	r, _, err := h.s.opts.Conn.Record(ctx, holder)
 	if err != nil {
 		return err
+	}
+	if r.State.Terminal() {
+		return fmt.Errorf("job %s, which has ended: %w", holder, bus.ErrNotFound)
 	}
 	who := callerOf(ctx)
 	note := job.Event{

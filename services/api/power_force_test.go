@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,49 @@ func TestForceGoesBesideTheJob(t *testing.T) {
 	} {
 		requireCode(t, call(), codes.InvalidArgument, "force is for SetPowerState and BatchSetPowerState only")
 	}
+}
+
+// TestForceIsNotBesideAJobThatHasEnded: its node is somebody else's by now, or nobody's.
+func TestForceIsNotBesideAJobThatHasEnded(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, func(o *Options) { o.Access = access.Open(access.Admin) })
+	h.powerAgents("ON")
+	h.register(compute("r1", "n0"))
+	_, children := h.admit("r1", 1)
+	h.fold(children[0], started(), finished(job.StateCompleted))
+	ref := node.Ref{RackID: "r1", NodeID: "n0"}
+	free, err := h.conn.Lock(t.Context(), ref)
+	require.NoError(t, err)
+	tx := h.conn.Begin() // as the lock was read before the job ended
+	tx.HoldNode(ref, &rackbusv1.NodeLock{V: 1, JobId: children[0].String()}, free.Revision)
+	records, rev, err := h.conn.Capacity(t.Context())
+	require.NoError(t, err)
+	tx.SetCapacity(records, rev)
+	tx.CreateRecord(&job.Record{ID: parseID(t, "0b0e7b1c-6a4d-4f0a-9c39-5a0a00000000"), Kind: job.KindLeaf, State: job.StateQueued})
+	_, err = tx.Commit(t.Context())
+	require.NoError(t, err)
+
+	var trailer metadata.MD
+	resp, err := h.rm.SetPowerState(with(t.Context(), metaOnBusy, onBusyForce),
+		&rackmanager.SetPowerStateRequest{RackId: "r1", NodeId: "n0", Operation: opOn}, grpc.Trailer(&trailer))
+	require.NoError(t, err)
+	requireFailure(t, resp.GetStatus())
+	require.Contains(t, first(trailer, metaReason), "others keep taking the node")
+	require.Empty(t, h.notes(children[0]))
+}
+
+// TestAuditNamesTheJobsOfARack: a forced batch is found by any of them.
+func TestAuditNamesTheJobsOfARack(t *testing.T) {
+	t.Parallel()
+	ctx := withNotes(t.Context())
+	ids := make([]string, 27)
+	top := parseID(t, "0b0e7b1c-6a4d-4f0a-9c39-5a0a00000000")
+	for i := range ids {
+		ids[i] = top.Child(uint32(i) + 1).String()
+		tellBeside(ctx, top.Child(uint32(i)+1))
+	}
+	r := auditRecord(ctx, ended{req: &rackmanager.BatchSetPowerStateRequest{}, start: time.Now()})
+	require.Equal(t, strings.Join(ids, ","), r.GetAttributes()[besideJobs])
 }
 
 // notes returns the notes in the history of a job.

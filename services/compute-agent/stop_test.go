@@ -74,24 +74,25 @@ func flavourOf(nodeType string) (flavour, bool) {
 // down is brought up again.
 func TestStopUpdate(t *testing.T) {
 	t.Parallel()
+	const task, cycle, flash = "in flight: task ", "in flight: AUX power cycle", "in flight: flash of /dev/"
 	for name, k := range map[string]stoptest.Kind{
 		"GB200": {
-			New: stoppedUpdate("compute_gb200_wiwynn"), Changes: 2,
+			New: stoppedUpdate("compute_gb200_wiwynn"), Changes: []string{task, cycle},
 			Stages: slices.Concat(stoptest.Cut("check"), stoptest.Pinned("upload", "install"),
 				stoptest.Pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), stoptest.Cut("verify")),
 		},
 		"GB300": {
-			New: stoppedUpdate("compute_gb300_nvidia"), Changes: 3,
+			New: stoppedUpdate("compute_gb300_nvidia"), Changes: []string{task, task, cycle},
 			Stages: slices.Concat(stoptest.Cut("check_1"), stoptest.Pinned("upload_1", "install_1"), stoptest.Cut("check_2"), stoptest.Pinned("upload_2", "install_2"),
 				stoptest.Pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), stoptest.Cut("verify")),
 		},
 		"Lenovo": {
-			New: stoppedUpdate("compute_gb300_lenovo"), Changes: 2,
+			New: stoppedUpdate("compute_gb300_lenovo"), Changes: []string{task, cycle},
 			Stages: slices.Concat(stoptest.Cut("check", "preserve"), stoptest.Pinned("upload", "install"),
 				stoptest.Pinned("activate_aux_cycle", "activate_wait_bmc", "activate_power_on", "activate_keep_on"), stoptest.Cut("verify")),
 		},
 		"Supermicro": {
-			New: stoppedUpdate("compute_gb300_supermicro"), Changes: 5,
+			New: stoppedUpdate("compute_gb300_supermicro"), Changes: []string{task, cycle, task, cycle, task},
 			Stages: slices.Concat(stoptest.Cut("check_1"), stoptest.Pinned("upload_1", "install_1"),
 				stoptest.Pinned("activate_hmc_aux_cycle", "activate_hmc_wait_bmc", "activate_hmc_power_on", "activate_hmc_keep_on"), stoptest.Cut("verify_hmc"),
 				stoptest.Cut("check_2"), stoptest.Pinned("upload_2", "install_2"), stoptest.Pinned("activate_bios_aux_cycle", "activate_bios_wait_bmc", "activate_bios_power_on", "activate_bios_keep_on"), stoptest.Cut("verify_bios"),
@@ -106,8 +107,8 @@ func TestStopUpdate(t *testing.T) {
 				b.Requests = func() []stoptest.Request { return append(bmc(), hostRequests(h)...) }
 				return b
 			},
-			Changes: 4,
-			Stages: unlimited("flash",stoptest.Cut("discover_host", "discover_devices", "flash_images"), stoptest.Pinned("flash", "flash_clean"),
+			Changes: []string{flash, flash, flash, cycle},
+			Stages: unlimited("flash", stoptest.Cut("discover_host", "discover_devices", "flash_images"), stoptest.Pinned("flash", "flash_clean"),
 				stoptest.Pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), stoptest.Cut("host_ready", "verify")),
 		},
 	} {

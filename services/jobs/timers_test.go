@@ -69,7 +69,7 @@ func (r *rig) requireFree(at node.Ref, last job.ID) {
 	require.Equal(r.t, last.String(), l.GetLastJobId())
 }
 
-func TestQueueDeadline(t *testing.T) {
+func TestK4NoAgentUntilTheQueueDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start(hasty)

@@ -53,7 +53,8 @@ func TestStopUpdate(t *testing.T) {
 		"Delta supplies":             controller,
 	}
 	for name, f := range flavours() {
-		k := stoptest.Kind{Stages: table[name], Changes: f.changes, New: func(t *testing.T) *stoptest.Bench {
+		changes := slices.Repeat([]string{"in flight: "}, f.changes)
+		k := stoptest.Kind{Stages: table[name], Changes: changes, New: func(t *testing.T) *stoptest.Bench {
 			b := newBench(t, of(f.nodeType))
 			b.knobs(f.knobs)
 			u := activated(f.target(b))

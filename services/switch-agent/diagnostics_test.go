@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -236,11 +237,18 @@ func TestSwitchChangesWhileExamined(t *testing.T) {
 
 // TestOldSwitchListsNoActions skips what the switch does not have.
 func TestOldSwitchListsNoActions(t *testing.T) {
-	b, table := patient(t)
-	_, err := table.Add(faults.Rule{Selector: faults.Resource("/nvue_v1/action"), Action: faults.Action{Status: &faults.Status{Code: 404}}})
-	require.NoError(t, err)
-	b.examining()
-	done, _ := b.diagnosed()
-	require.Equal(t, "skipped", statuses(done.Diagnostics.Collectors)["actions"])
-	require.Equal(t, diagnostics.SignatureNoFault, done.Diagnostics.FailureSignature)
+	t.Parallel()
+	for name, status := range map[string]int{"unknown": http.StatusNotFound, "not to be read": http.StatusMethodNotAllowed} {
+		t.Run(name, func(t *testing.T) {
+			b, table := patient(t)
+			_, err := table.Add(faults.Rule{
+				Selector: faults.Resource("/nvue_v1/action"), Action: faults.Action{Status: &faults.Status{Code: status}},
+			})
+			require.NoError(t, err)
+			b.examining()
+			done, _ := b.diagnosed()
+			require.Equal(t, "skipped", statuses(done.Diagnostics.Collectors)["actions"])
+			require.Equal(t, diagnostics.SignatureNoFault, done.Diagnostics.FailureSignature)
+		})
+	}
 }

@@ -70,32 +70,49 @@ func (b *bench) stopped(o order, change ...func(*switchagent.Options)) *stoptest
 	}
 }
 
+// heeding is a stage that cannot be cut, whose job looks at the begin of the stage end
+// whether it was asked to stop.
+func heeding(name, end string) []stoptest.Stage {
+	return []stoptest.Stage{{Name: name, End: end, Status: job.StageFailed, State: job.StateCancelled, Told: true}}
+}
+
+// unlimited are stages whose workflow does not know how long they may take.
+func unlimited(stages []stoptest.Stage) []stoptest.Stage {
+	for i := range stages {
+		stages[i].Unlimited = true
+	}
+	return stages
+}
+
 // Each kind of job is stopped in the queue, in every stage and behind every change,
 // whatever protocol it talks to the switch.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	cut, pinned := stoptest.Cut, stoptest.Pinned
+	const action = "in flight: action "
 	for name, k := range map[job.Type]stoptest.Kind{
 		job.TypeFirmwareUpdate: {
 			New: func(t *testing.T) *stoptest.Bench {
 				b := newBench(t)
+				b.timing.CycleProbes = 100
 				return b.stopped(order{update: activated(b.pldm("", "nvfw_9.fwpkg", "9.9", "BIOS", "EROT"))})
 			},
-			Changes: 3,
+			Changes: []string{action, action, "in flight: "},
 			Stages: slices.Concat(
 				cut("check", "upload_1"), pinned("install_1", "monitor_1"), cut("upload_2"), pinned("install_2", "monitor_2"),
-				cut("outcome"), pinned("activate", "activate_wait"), cut("verify"),
+				stoptest.Brief("outcome"), pinned("activate", "activate_wait"), cut("verify"),
 			),
 		},
 		"firmware_update as a bundle": {
 			New: func(t *testing.T) *stoptest.Bench {
 				b := newBench(t, func(o *nvswitch.Options) { o.Model = nvswitch.VRNVL72 })
+				b.timing.CycleProbes = 100
 				return b.stopped(order{update: activated(b.pldm("", "nvfw_vr.fwpkg", "9.9", "BMC", "BIOS", "SMA", "EROT", "CPLD1"))})
 			},
-			Changes: 2,
+			Changes: []string{action, "in flight: "},
 			Stages: slices.Concat(
 				cut("check", "bundle_upload", "bundle_fetch"), pinned("bundle_install", "bundle_monitor"),
-				cut("outcome"), pinned("activate", "activate_wait"), cut("verify"),
+				stoptest.Brief("outcome"), pinned("activate", "activate_wait"), cut("verify"),
 			),
 		},
 		job.TypeSwitchSystemImageUpdate: {
@@ -106,7 +123,7 @@ func TestStop(t *testing.T) {
 					c.Operation = &rackbusv1.JobCommand_SwitchImageUpdate{SwitchImageUpdate: u}
 				}})
 			},
-			Changes: 2,
+			Changes: []string{action, action},
 			Stages: slices.Concat(
 				cut("inspect_state"), pinned("cleanup_old_partition"), cut("stage_image"),
 				stoptest.Final("trigger_install", "wait_for_install_handoff", "wait_for_target_steady_state"),
@@ -128,11 +145,15 @@ func TestStop(t *testing.T) {
 					},
 				}, func(o *switchagent.Options) { o.Device.TLS = switchtls.NewStore(m.settings) })
 			},
-			Changes: 1,
+			Changes: []string{""},
 			Stages: slices.Concat(
-				cut("prepare_remote_dir", "sftp_copy_ca_pem", "sftp_copy_client_pem", "sftp_copy_client_key"),
-				pinned("import_material"), pinned("bind_scale-up-fabric-manager"), pinned("bind_nvue-api"),
-				cut("verify_services", "test_nvue_hello", "test_nmx_hello"),
+				stoptest.Brief("prepare_remote_dir"), cut("sftp_copy_ca_pem", "sftp_copy_client_pem", "sftp_copy_client_key"),
+				// It stops in front of the next binding, and restores what was bound.
+				heeding("import_material", "bind_scale-up-fabric-manager"), heeding("bind_scale-up-fabric-manager", "bind_scale-up-fabric-manager"),
+				heeding("bind_nvue-api", "bind_nvue-api"),
+				stoptest.Brief("verify_services", "test_nvue_hello"), []stoptest.Stage{{
+					Name: "test_nmx_hello", End: "test_nmx_hello", Status: job.StageCompleted, State: job.StateCompleted,
+				}},
 			),
 		},
 		job.TypeSwitchMtlsDisable: {
@@ -142,7 +163,7 @@ func TestStop(t *testing.T) {
 					c.Operation = &rackbusv1.JobCommand_SwitchMtlsDisable{SwitchMtlsDisable: &rackbusv1.SwitchMtlsDisable{Services: []string{"scale-up-fabric-manager"}}}
 				}})
 			},
-			Stages: cut("unset"),
+			Stages: cut("unset_mtls_mode"), // behind its last line the job has ended
 		},
 		job.TypeSwitchSdnFactoryDefaultReset: {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -154,8 +175,10 @@ func TestStop(t *testing.T) {
 					c.Operation = &rackbusv1.JobCommand_SdnReset{SdnReset: &rackbusv1.SdnReset{}}
 				}})
 			},
-			Changes: 1,
-			Stages:  slices.Concat(stoptest.Brief("initialize"), stoptest.Final("reset", "action", "controller")),
+			Changes: []string{"in flight: "},
+			Stages: slices.Concat(
+				stoptest.Brief("initialize_nvue"), stoptest.Final("reset_sdn", "await_reset_action", "await_controller"),
+			),
 		},
 		job.TypeSwitchFactoryDefaultReset: {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -165,8 +188,8 @@ func TestStop(t *testing.T) {
 					c.Operation = &rackbusv1.JobCommand_SwitchFactoryReset{SwitchFactoryReset: &rackbusv1.SwitchFactoryReset{}}
 				}})
 			},
-			Changes: 1,
-			Stages:  stoptest.Final("send_reset", "await_defaults"),
+			Changes: []string{"in flight: "},
+			Stages:  stoptest.Final("factory_reset", "await_factory_defaults"),
 		},
 		job.TypeSwitchSystemPasswordUpdate: {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -178,8 +201,8 @@ func TestStop(t *testing.T) {
 					},
 				})
 			},
-			Changes: 1,
-			Stages:  slices.Concat(cut("initialize"), stoptest.Final("update_password")),
+			Changes: []string{""},
+			Stages:  slices.Concat(cut("initialize"), heeding("update_password", "update_password")),
 		},
 		job.TypeConfigureScaleUpFabricManager2: {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -190,8 +213,12 @@ func TestStop(t *testing.T) {
 					}}
 				}})
 			},
-			Changes: 1,
-			Stages:  cut("snapshot"),
+			Stages: slices.Concat(
+				cut("snapshot", "select_primary"),
+				// It stops before the first change; behind that the switches agree again only at its end.
+				unlimited(heeding("disable_non_primaries", "disable_non_primaries")),
+				unlimited(stoptest.Final("enforce_nmxc_security", "configure_and_converge", "read_back")),
+			),
 		},
 		job.TypeNodeDiagnostics: {
 			New: func(t *testing.T) *stoptest.Bench {

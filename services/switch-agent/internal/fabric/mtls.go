@@ -144,7 +144,7 @@ func (c *Cluster) Unbind(ctx context.Context, app string) (changed bool, err err
 	}
 	return true, c.edit(ctx, func() (nvue.Outcome, error) {
 		return nvue.Outcome{Changed: true}, c.shell(func(shell mtls.Shell) error {
-			_, err := mtls.Unset(ctx, shell, []security.Service{service}, c.timing.CommandGap)
+			_, err := mtls.Unset(ctx, shell, []security.Service{service}, c.timing.CommandGap, nil)
 			return err
 		})
 	})

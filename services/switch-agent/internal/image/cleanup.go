@@ -10,15 +10,16 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/services/switch-agent/internal/device"
 	"github.com/rackbus/rackbus/services/switch-agent/internal/nvue"
 )
 
-// cleanPartition removes the image from the partition that does not run: an
+// prepareCleanup looks whether the partition that does not run has an image: an
 // installation needs it to be empty.
-func (w *update) cleanPartition(ctx context.Context) error {
+func (w *update) prepareCleanup(ctx context.Context) error {
 	empty := false
 	err := w.told(stageCleanup, job.FailureTaskException, func(ctx context.Context) (err error) {
-		empty, err = w.cleanup(ctx)
+		empty, err = w.partitionEmpty(ctx)
 		return err
 	})(ctx)
 	if err == nil && empty {
@@ -27,44 +28,38 @@ func (w *update) cleanPartition(ctx context.Context) error {
 	return err
 }
 
-// cleanup reports whether there was nothing to remove.
-func (w *update) cleanup(ctx context.Context) (empty bool, err error) {
-	if w.state.Uninstalling {
-		return false, w.resumeCleanup(ctx)
+func (w *update) partitionEmpty(ctx context.Context) (bool, error) {
+	if w.state.Uninstalling { // by an owner of an earlier version, who has noted no intent
+		if seen, err := w.observeCleanup(ctx); err != nil || seen == agent.ObservedDone {
+			return err == nil, err
+		}
 	}
 	now, err := w.lookPatiently(ctx)
 	if err != nil {
 		return false, err
 	}
 	partition, build := now.UnusedPartition()
-	switch {
-	case partition == "":
+	if partition == "" {
 		w.note(stageCleanup, map[string]any{"job_id": w.t.ID().String(), "partition_id": now.Current})
 		return false, agent.Fail(job.FailurePreconditionFailed, stageCleanup,
 			fmt.Sprintf("the switch runs from %q, which is none of its two partitions", now.Current), nil)
-	case build == "":
-		return true, nil
 	}
-	return false, w.uninstall(ctx)
+	w.state.Uninstalling, w.state.UninstallID = build != "", ""
+	return build == "", w.t.Set(w.state)
 }
 
+// uninstall removes the image. While the switch is at that, the job is not left.
 func (w *update) uninstall(ctx context.Context) error {
-	w.state.Uninstalling, w.state.UninstallID = true, ""
-	if err := w.t.Save(ctx, w.state); err != nil {
-		return err
-	}
-	if err := w.t.Failpoint(agent.FailAfterIntent); err != nil {
+	if err := w.sw.Initialize(ctx); err != nil {
 		return err
 	}
 	id, err := w.sw.NVUE.StartAction(ctx, nvue.UninstallImage())
-	switch {
-	case nvue.OutcomeUnknown(err) && !errors.Is(err, nvue.ErrNotHeld):
-		return w.resumeCleanup(ctx)
-	case err != nil:
-		return err
+	if err != nil {
+		return device.Uncertain(err)
 	}
-	if ferr := w.t.Failpoint(agent.FailAfterDeviceChange); ferr != nil {
-		return ferr
+	w.t.InFlight("action " + string(id))
+	if err := w.t.Failpoint(agent.FailAfterDeviceChange); err != nil {
+		return err
 	}
 	w.state.UninstallID = id
 	if err := w.t.Save(ctx, w.state); err != nil {
@@ -73,27 +68,29 @@ func (w *update) uninstall(ctx context.Context) error {
 	return w.awaitUninstall(ctx)
 }
 
-// resumeCleanup goes on where the removal was asked for, or may have been.
-func (w *update) resumeCleanup(ctx context.Context) error {
+// observeCleanup looks what has become of a removal that was asked for, or may have
+// been. It takes seconds: one that has not shown after the limit never began.
+func (w *update) observeCleanup(ctx context.Context) (agent.Observation, error) {
 	if w.state.UninstallID != "" {
-		return w.awaitUninstall(ctx)
+		if err := w.told(stageCleanup, job.FailureTaskException, w.awaitUninstall)(ctx); err != nil {
+			return agent.ObservedUnknown, err
+		}
+		return agent.ObservedDone, nil
 	}
-	// The removal takes seconds: one that has not shown after the limit never began.
 	end := time.Now().Add(w.u.opts.Timing.UninstallLimit)
 	for {
 		cleared, err := w.cleared(ctx)
-		switch {
+		switch over := !time.Now().Before(end); {
 		case err == nil && cleared:
-			return nil
-		case err != nil && !nvue.Retryable(err):
-			return err
-		case !time.Now().Before(end) && err != nil:
-			return err
-		case !time.Now().Before(end):
-			return w.uninstall(ctx)
+			return agent.ObservedDone, nil
+		case err != nil && (over || !nvue.Retryable(err)):
+			return agent.ObservedUnknown, err
+		case over:
+			w.state.Uninstalling = false
+			return agent.ObservedNotStarted, nil
 		}
 		if err := w.t.Sleep(ctx, w.u.opts.Timing.UninstallPoll); err != nil {
-			return err
+			return agent.ObservedUnknown, err
 		}
 	}
 }

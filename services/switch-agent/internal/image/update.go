@@ -107,6 +107,10 @@ func (w *update) run(ctx context.Context) error {
 // at.
 const triggerLimit = time.Minute
 
+// cleanupAttempts is how often the old image is removed whose removal the switch has
+// not begun although it was asked.
+const cleanupAttempts = 2
+
 func (w *update) stages() []agent.Stage {
 	t := &w.u.opts.Timing
 	return []agent.Stage{
@@ -116,7 +120,9 @@ func (w *update) stages() []agent.Stage {
 		},
 		{
 			Name: stageCleanup, Description: "Cleaning the unused image partition",
-			Resume: agent.Resumable, Interruptible: true, Run: w.needed(w.cleanPartition),
+			Resume: agent.Once, Prepare: w.needed(w.prepareCleanup),
+			Run: w.told(stageCleanup, job.FailureTaskException, w.uninstall), Observe: w.observeCleanup,
+			Attempts: cleanupAttempts, Limit: t.UninstallLimit,
 		},
 		{
 			Name: stageStage, Description: "Staging the image on the switch",

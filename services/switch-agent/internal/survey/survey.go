@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -115,7 +116,7 @@ func (s *survey) documents(list ...document) func(context.Context, diagnostics.S
 				failed = append(failed, into.JSON(d.file, raw))
 			case device.Passes(err):
 				return err
-			case !errors.Is(err, nvue.ErrNotFound):
+			case !lacks(err):
 				failed = append(failed, err)
 			}
 		}
@@ -124,6 +125,13 @@ func (s *survey) documents(list ...document) func(context.Context, diagnostics.S
 		}
 		return diagnostics.Skip("the switch has no such resource")
 	}
+}
+
+// lacks reports that the switch does not have a resource, or cannot read it: not every
+// version of NVUE lists its actions.
+func lacks(err error) bool {
+	var answer *nvue.Error
+	return errors.Is(err, nvue.ErrNotFound) || errors.As(err, &answer) && answer.Status == http.StatusMethodNotAllowed
 }
 
 // system reads what the switch says of itself, and watches what must not change.

@@ -54,8 +54,8 @@ func Disable(o Options) agent.Handler {
 	}
 }
 
-// Run takes mutual TLS from services as a job of one stage, which may be cut
-// between two command lines and repeated as a whole.
+// Run takes mutual TLS from services as a job of one stage, which is left between two
+// command lines and may be repeated as a whole.
 func Run(ctx context.Context, t *agent.Task, o Options, services []security.Service, mode Mode) (agent.Outcome, error) {
 	sw, err := o.Switches.Open(t, "", t.Logger())
 	if err != nil {
@@ -65,14 +65,14 @@ func Run(ctx context.Context, t *agent.Task, o Options, services []security.Serv
 	var commands []string
 	err = runbook.Run(ctx, t, []agent.Stage{{
 		Name: stageUnset, Description: "Taking mutual TLS from services of the switch over SSH",
-		Resume: agent.Repeatable, Interruptible: true,
+		Resume: agent.Repeatable, Heeds: true,
 		Run: func(ctx context.Context) error {
 			shell, err := sw.SSH()
 			if err != nil {
 				return security.Failure(stageUnset, "", err)
 			}
 			defer shell.Close()
-			if commands, err = Unset(ctx, shell, services, o.Pause); err != nil {
+			if commands, err = Unset(ctx, shell, services, o.Pause, t.SafePoint); err != nil {
 				return security.Failure(stageUnset, "", err)
 			}
 			return t.Failpoint(agent.FailAfterDeviceChange)

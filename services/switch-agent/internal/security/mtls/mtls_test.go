@@ -5,6 +5,7 @@ package mtls_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -142,7 +143,7 @@ func TestCancelBetweenTwoLines(t *testing.T) {
 	b := securitytest.New(t)
 	b.Provision("nvue", "gnmi")
 	j := disable(b, nvue, gnmi)
-	j.Handler = mtls.Disable(mtls.Options{Switches: b.Switches, Pause: securitytest.Patience})
+	j.Handler = mtls.Disable(mtls.Options{Switches: b.Switches, Pause: 2 * time.Second})
 	stop := make(chan struct{})
 	j.Cancel = stop
 	b.Sim.SetKnobs(nvswitch.Knobs{})

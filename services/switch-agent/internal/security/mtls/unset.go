@@ -48,12 +48,15 @@ type Shell interface {
 // Unset takes mutual TLS from services in their order, applies and saves. It
 // returns the lines that were run, fallbacks included. A pause of 0 is DefaultPause.
 //
-// It may be repeated after a failure or a crash at any point.
-func Unset(ctx context.Context, shell Shell, services []security.Service, pause time.Duration) ([]string, error) {
+// It may be repeated after a failure or a crash at any point. safe, where there is
+// one, says before each line why the course is left there.
+func Unset(
+	ctx context.Context, shell Shell, services []security.Service, pause time.Duration, safe func(context.Context) error,
+) ([]string, error) {
 	if pause <= 0 {
 		pause = DefaultPause
 	}
-	u := &unset{shell: shell, pause: pause}
+	u := &unset{shell: shell, pause: pause, safe: safe}
 	staged := false
 	for _, service := range services {
 		absent, err := u.service(ctx, service)
@@ -79,6 +82,7 @@ func Unset(ctx context.Context, shell Shell, services []security.Service, pause 
 type unset struct {
 	shell Shell
 	pause time.Duration
+	safe  func(context.Context) error
 	lines []string
 }
 
@@ -121,6 +125,11 @@ func (u *unset) gnmi(ctx context.Context) (absent bool, err error) {
 func (u *unset) run(ctx context.Context, line string) (said string, err error) {
 	if len(u.lines) > 0 {
 		if err := runbook.Sleep(ctx, u.pause); err != nil {
+			return "", err
+		}
+	}
+	if u.safe != nil {
+		if err := u.safe(ctx); err != nil {
 			return "", err
 		}
 	}

@@ -170,7 +170,7 @@ const changeLimit = 5 * time.Minute
 func (w *work) run(ctx context.Context) (agent.Outcome, error) {
 	err := runbook.Run(ctx, w.t, []agent.Stage{{
 		Name: stageInitialize, Description: "Logging in to the switch",
-		Resume: agent.Resumable, Attempts: w.timing.Tries, Pause: w.timing.TryPause, Limit: changeLimit,
+		Resume: agent.Resumable, Interruptible: true, Attempts: w.timing.Tries, Pause: w.timing.TryPause,
 		Run: w.identify,
 	}, {
 		Name: stageUpdate, Description: "Updating the password on the switch",
