@@ -2,6 +2,8 @@
 
 package sim
 
+import "strings"
+
 // NodeSet is the rack as the rack manager's NodeSet message in its JSON form.
 type NodeSet struct {
 	Nodes []Node `json:"nodes"`
@@ -54,6 +56,31 @@ func (r *Rack) NodeSet() NodeSet {
 	}
 	for i, s := range r.switches {
 		out.Nodes = append(out.Nodes, r.switchNode(s, i))
+	}
+	return out
+}
+
+// InventoryRow is a node as inventory files of rackctl name it.
+type InventoryRow struct {
+	Rack, Node string
+	// Type is the id of the node type, for example "compute_gb200_nvidia".
+	Type string
+	BMC  Endpoint
+	// Host is nil where the node has none.
+	Host *Endpoint
+}
+
+// Inventory returns the nodes of NodeSet in its order, their types by id.
+func (r *Rack) Inventory() []InventoryRow {
+	out := make([]InventoryRow, 0, len(r.devices)+len(r.switches))
+	row := func(n Node, nodeType string) {
+		out = append(out, InventoryRow{n.RackID, n.NodeID, strings.ToLower(nodeType), n.BMCEndpoint, n.HostEndpoint})
+	}
+	for _, d := range r.devices {
+		row(d.node(), d.NodeType())
+	}
+	for i, s := range r.switches {
+		row(r.switchNode(s, i), s.NodeType())
 	}
 	return out
 }

@@ -89,7 +89,7 @@ func (o *Options) check() error {
 	case !known:
 		return fmt.Errorf("%w: unknown profile %q", ErrOptions, o.Profile)
 	case o.Dir == "":
-		return fmt.Errorf("%w: no directory", ErrOptions)
+		return fmt.Errorf("%w: no directory to make everything in (--out)", ErrOptions)
 	case len(o.NATSHosts) != want:
 		return fmt.Errorf("%w: profile %s has %d nats-server(s), %d given", ErrOptions, o.Profile, want, len(o.NATSHosts))
 	case o.Profile == Leaf && !siteName.MatchString(o.Site):
@@ -97,7 +97,7 @@ func (o *Options) check() error {
 	case o.Profile == Leaf && len(o.HubHosts) != 1 && len(o.HubHosts) != 3:
 		return fmt.Errorf("%w: a leaf site needs the 1 or 3 nats-servers of the hub, %d given", ErrOptions, len(o.HubHosts))
 	case o.Profile != Leaf && len(o.APIHosts) == 0:
-		return fmt.Errorf("%w: no host of the API", ErrOptions)
+		return fmt.Errorf("%w: no host of the API (--api-host)", ErrOptions)
 	case o.Files == nil:
 		return fmt.Errorf("%w: no configurations of nats-server", ErrOptions)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,9 +161,8 @@ func (r *EventReader) Close() {
 
 // JobEvents returns the stored history of one job, oldest first, at most limit.
 func (c *Conn) JobEvents(ctx context.Context, id job.ID, limit int) ([]StoredEvent, error) {
-	filter := strings.Join([]string{subjEvtPrefix + strconv.Itoa(id.Partition(Partitions)), "*", "*", id.String(), ">"}, ".")
 	var out []StoredEvent
-	err := c.replay(ctx, streamEvents, filter, jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+	err := c.replay(ctx, streamEvents, jobEventsFilter(id), jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
 		e, err := job.UnmarshalEvent(m.Data())
 		if err != nil {
 			return false, fmt.Errorf("decode event %d: %w", meta.Sequence.Stream, err)
@@ -171,6 +171,48 @@ func (c *Conn) JobEvents(ctx context.Context, id job.ID, limit int) ([]StoredEve
 		return len(out) < limit, nil
 	})
 	return out, err
+}
+
+// NewestJobEvents returns the newest of the stored history of one job, oldest first: at
+// most limit events, which take no more than maxBytes on the bus. omitted is how many
+// others there are. No more than what it returns is kept in memory meanwhile, however
+// long the history is.
+func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, limit, maxBytes int) (events []StoredEvent, omitted int, err error) {
+	type raw struct {
+		data   []byte
+		seq    uint64
+		stored time.Time
+	}
+	var kept []raw
+	size, all := 0, 0
+	err = c.replay(ctx, streamEvents, jobEventsFilter(id), jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+		kept = append(kept, raw{m.Data(), meta.Sequence.Stream, meta.Timestamp})
+		size += len(m.Data())
+		all++
+		drop := 0
+		for len(kept)-drop > limit || size > maxBytes {
+			size -= len(kept[drop].data)
+			drop++
+		}
+		kept = slices.Delete(kept, 0, drop)
+		return true, nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range kept {
+		e, err := job.UnmarshalEvent(r.data)
+		if err != nil {
+			c.log.Warn("event of a history not decodable", "sequence", r.seq, "err", err)
+			continue
+		}
+		events = append(events, StoredEvent{Event: e, Sequence: r.seq, Stored: r.stored})
+	}
+	return events, all - len(events), nil
+}
+
+func jobEventsFilter(id job.ID) string {
+	return strings.Join([]string{subjEvtPrefix + strconv.Itoa(id.Partition(Partitions)), "*", "*", id.String(), ">"}, ".")
 }
 
 // replay gives every stored message that matches to each, until it has seen the

@@ -90,6 +90,19 @@ func TestReaderSeesEveryEventOnceAndInOrder(t *testing.T) {
 	for i, e := range history {
 		require.Equal(t, uint64(50*(i+1)), e.N)
 	}
+
+	newest, omitted, err := c.NewestJobEvents(t.Context(), other, 4, 1<<20)
+	require.NoError(t, err)
+	require.Len(t, newest, 4)
+	require.Equal(t, 8, omitted)
+	for i, e := range newest {
+		require.Equal(t, uint64(50*(i+9)), e.N)
+		require.NotZero(t, e.Sequence)
+	}
+	newest, omitted, err = c.NewestJobEvents(t.Context(), other, 100, 1)
+	require.NoError(t, err)
+	require.Empty(t, newest)
+	require.Equal(t, 12, omitted)
 }
 
 func TestPublishEventEndsWithItsContext(t *testing.T) {

@@ -93,11 +93,19 @@ func (c *Conn) ensure(ctx context.Context, create bool) error {
 	return nil
 }
 
+// tellMissing tells an operator of what was there before: its content is lost.
+func (c *Conn) tellMissing(what, name string) {
+	if c.verified.Load() {
+		c.log.Error("bus has lost "+what+", it is created again without its content", "name", name)
+	}
+}
+
 func (c *Conn) ensureStream(ctx context.Context, want jetstream.StreamConfig, create bool) ([]string, error) {
 	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
 	s, err := c.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
+		c.tellMissing("stream", want.Name)
 		s, err = c.js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			s, err = c.js.Stream(ctx, want.Name)
@@ -117,6 +125,7 @@ func (c *Conn) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	defer cancel()
 	got, err := c.js.Consumer(ctx, streamState, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) && create {
+		c.tellMissing("consumer", want.Durable)
 		got, err = c.js.CreateConsumer(ctx, streamState, want)
 		if errors.Is(err, jetstream.ErrConsumerExists) {
 			got, err = c.js.Consumer(ctx, streamState, want.Durable)

@@ -3,6 +3,8 @@
 package diagnostics
 
 import (
+	"context"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackbus/rackbus/pkg/admission"
@@ -12,13 +14,30 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// ReadEvents is how many events of a job are read for its history, of which the
-// newest are kept. A job that polls its device for half a day has some 9,000.
-const ReadEvents = 20_000
+// Bounds of what is read of a job's history, of which MaxHistory travels in the command.
+// A job that polls its device for half a day has some 9,000 events, and hundreds of
+// jobs may fail in the same moment.
+const (
+	historyEvents = 1_000
+	historyBytes  = 1 << 20
+)
+
+// History is the newest part of a job's history, oldest first.
+type History struct {
+	Events []bus.StoredEvent
+	// Omitted is how many older events there are.
+	Omitted int
+}
+
+// ReadHistory reads the history of a job that is to be looked into.
+func ReadHistory(ctx context.Context, conn *bus.Conn, id job.ID) (History, error) {
+	events, omitted, err := conn.NewestJobEvents(ctx, id, historyEvents, historyBytes)
+	return History{events, omitted}, err
+}
 
 // AdmissionNode asks for the diagnosis of a registered node. The job that it looks
-// into may be the zero id; events are its history.
-func AdmissionNode(target *rackbusv1.NodeTarget, about job.ID, events []bus.StoredEvent) admission.Node {
+// into may be the zero id.
+func AdmissionNode(target *rackbusv1.NodeTarget, about job.ID, history History) admission.Node {
 	n := admission.Node{Ref: node.Ref{RackID: target.GetRackId(), NodeID: target.GetNodeId()}, About: about}
 	typ, ok := node.ByID(target.GetNodeType())
 	if !ok {
@@ -28,7 +47,7 @@ func AdmissionNode(target *rackbusv1.NodeTarget, about job.ID, events []bus.Stor
 		return n
 	}
 	n.Family = typ.Family
-	order := Order(about, events)
+	order := Order(about, history)
 	n.Command = func(job.ID) (*rackbusv1.JobCommand, error) {
 		return &rackbusv1.JobCommand{
 			Target:    proto.CloneOf(target),

@@ -84,6 +84,14 @@ func TestSecretsAreMasked(t *testing.T) {
 		"JSON in a text": map[string]any{"Message": `{"password":"` + secret + `"}`},
 		"key":            map[string]any{"Text": "-----BEGIN EC PRIVATE KEY-----\n" + secret + "\n-----END EC PRIVATE KEY-----"},
 		"cut key":        map[string]any{"Text": "-----BEGIN PRIVATE KEY-----\n" + secret},
+		"named key":      map[string]any{"Text": "private_key: -----BEGIN PRIVATE KEY-----\n" + secret + "\n-----END PRIVATE KEY-----"},
+		"preshared key":  map[string]any{"pre-shared-key": secret},
+		"access key":     map[string]any{"SecretAccessKey": secret},
+		"pair":           []any{map[string]any{"Name": "AdminPassword", "CurrentValue": secret, "Value": secret}},
+		"bearer":         map[string]any{"Message": "sent header Bearer " + secret + "-abcdefgh-4711 to host"},
+		"basic":          map[string]any{"Message": "sent Basic cm9vdDpodW50ZXIyNDcxMQ== to host"},
+		"signed URL":     map[string]any{"image_url": "https://host/x?temp_url_expires=1&temp_url_sig=" + secret + "&y=1"},
+		"signed URL AWS": map[string]any{"Uri": "https://host/x?X-Amz-Signature=" + secret},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -93,6 +101,7 @@ func TestSecretsAreMasked(t *testing.T) {
 			_, files := unpack(t, out.Bytes())
 			require.NotContains(t, files["x.json"], secret)
 			require.NotContains(t, files["x.json"], "4711")
+			require.NotContains(t, files["x.json"], "cm9vdDpodW50ZXIyNDcx")
 			require.Contains(t, files["x.json"], "XXXX")
 		})
 	}
@@ -103,7 +112,11 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, kept, string(again))
 	require.Contains(t, string(again), "12.50", "numbers keep their digits")
-	require.Equal(t, "a -----BEGIN CERTIFICATE-----\nx b", MaskText("a -----BEGIN CERTIFICATE-----\nx b"))
+	for _, plain := range []string{
+		"a -----BEGIN CERTIFICATE-----\nx b", "Basic authentication failed, bearer of bad news", "failure_signature=UNCLASSIFIED", "https://h/x?assign=1&signal=2",
+	} {
+		require.Equal(t, plain, MaskText(plain))
+	}
 }
 
 func TestChanges(t *testing.T) {
@@ -112,6 +125,51 @@ func TestChanges(t *testing.T) {
 	require.Equal(t, []string{
 		`ironic.state: "manageable", was not told`, `power.reset: not told, was "1"`, `power.state: "OFF", was "ON"`,
 	}, before.Changes(Fingerprint{"power.state": "OFF", "ironic.state": "manageable"}))
+}
+
+// watching is a collector that tells a state, or waits for the end of its time.
+type watching struct {
+	scripted
+	state Fingerprint
+}
+
+func (w watching) Fingerprint(ctx context.Context) (Fingerprint, error) {
+	if w.state == nil {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return w.state, nil
+}
+
+func (w watching) Precondition(ctx context.Context) error {
+	<-ctx.Done()
+	return &StateError{State: strings.Repeat("x", 1000) + " password=hunter2"}
+}
+
+// TestFingerprintIsBounded: what a device tells of its state goes into manifests,
+// and must neither fill nor delay them.
+func TestFingerprintIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, err := fingerprint(t.Context(), []Collector{watching{scripted{name: "a"}, Fingerprint{
+			"version": strings.Repeat("v", 1<<20), "uuid": "token=hunter2",
+		}}}, time.Minute)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(told["a.version"]), maxState)
+		require.Equal(t, "token=XXXX", told["a.uuid"])
+
+		began := time.Now()
+		slow := watching{scripted: scripted{name: "slow"}}
+		_, err = fingerprint(t.Context(), []Collector{slow}, time.Minute)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(began))
+
+		err = precondition(t.Context(), slow, time.Minute)
+		var state *StateError
+		require.ErrorAs(t, err, &state)
+		require.Equal(t, 2*time.Minute, time.Since(began))
+		require.LessOrEqual(t, len(state.Error()), 2*maxState)
+		require.NotContains(t, state.Error(), "hunter2")
+	})
 }
 
 // scripted is a collector that does what a test wants.

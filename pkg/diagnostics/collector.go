@@ -22,6 +22,23 @@ type Collector interface {
 	Collect(ctx context.Context, into Sink) error
 }
 
+// NewCollector returns a Collector of a function.
+func NewCollector(name string, required bool, collect func(ctx context.Context, into Sink) error) Collector {
+	return &function{name, required, collect}
+}
+
+type function struct {
+	name     string
+	required bool
+	collect  func(ctx context.Context, into Sink) error
+}
+
+func (f *function) Name() string { return f.name }
+
+func (f *function) Required() bool { return f.required }
+
+func (f *function) Collect(ctx context.Context, into Sink) error { return f.collect(ctx, into) }
+
 // Preconditioner is a Collector that can tell before anything is read whether the
 // node may be examined. An error that is a *StateError fails the run with
 // NODE_DIAGNOSTICS_UNEXPECTED_PROVISION_STATE; another one is the collector's own
@@ -53,7 +70,7 @@ type StateError struct {
 
 // Error names both.
 func (e *StateError) Error() string {
-	return fmt.Sprintf("the node is in provision state %q, it can be examined in %q", e.State, e.Wanted)
+	return fmt.Sprintf("the node is in provision state %q, it can be examined in %q", clip(MaskText(e.State), maxState), e.Wanted)
 }
 
 // skipError says that a node has nothing to collect.

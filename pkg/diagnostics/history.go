@@ -33,12 +33,13 @@ func HistoryEntry(e *bus.StoredEvent) *rackbusv1.JobHistoryEntry {
 
 // Order is what an agent is told of the job that a run looks into: its history in
 // order, of which the oldest entries are left out beyond MaxHistory.
-func Order(about job.ID, events []bus.StoredEvent) *rackbusv1.NodeDiagnosis {
+func Order(about job.ID, history History) *rackbusv1.NodeDiagnosis {
 	o := &rackbusv1.NodeDiagnosis{}
 	if about.IsZero() {
 		return o
 	}
 	o.AboutJobId = about.String()
+	events := history.Events
 	left, first := MaxHistory, len(events)
 	entries := make([]*rackbusv1.JobHistoryEntry, len(events))
 	for first > 0 {
@@ -49,7 +50,7 @@ func Order(about job.ID, events []bus.StoredEvent) *rackbusv1.NodeDiagnosis {
 		first--
 		entries[first] = entry
 	}
-	o.History, o.HistoryOmitted = entries[first:], uint32(first)
+	o.History, o.HistoryOmitted = entries[first:], uint32(history.Omitted+first)
 	return o
 }
 

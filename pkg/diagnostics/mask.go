@@ -14,9 +14,9 @@ import (
 	"github.com/rackbus/rackbus/pkg/telemetry"
 )
 
-// MaskText masks secrets in plain text: what follows secret names, the user
-// information of URLs, and lines of private keys.
-func MaskText(text string) string { return maskKeys(telemetry.RedactText(text)) }
+// MaskText masks secrets in plain text: lines of private keys, which have to be whole
+// for that, what follows secret names, and the user information of URLs.
+func MaskText(text string) string { return telemetry.RedactText(maskKeys(text)) }
 
 // maskKeys masks PEM private keys.
 func maskKeys(text string) string {
@@ -69,8 +69,9 @@ func decodeMasked(raw []byte) (any, error) {
 func mask(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:
+		pair := secretPair(v)
 		for key, member := range v {
-			v[key] = mask(member, secret && key != odataID || secretKey(key))
+			v[key] = mask(member, secret && key != odataID || secretKey(key) || pair && strings.HasSuffix(strings.ToLower(key), "value"))
 		}
 		return v
 	case []any:
@@ -94,6 +95,20 @@ func mask(v any, secret bool) any {
 // odataID is where a link leads, which is no secret below whatever name.
 const odataID = "@odata.id"
 
+// secretPair tells an element whose value is secret because of the name beside it,
+// as lists of attributes and headers have it.
+func secretPair(v map[string]any) bool {
+	for key, member := range v {
+		switch strings.ToLower(key) {
+		case "name", "key", "attributename":
+			if name, ok := member.(string); ok && secretKey(name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // secretKey tells members whose values are secret. Redfish and NVUE write names in
 // camel case, of which the parts count, or with dashes.
 func secretKey(key string) bool {
@@ -101,7 +116,9 @@ func secretKey(key string) bool {
 	if telemetry.IsSecretKey(key) || telemetry.IsSecretKey(snake) {
 		return true
 	}
-	for _, part := range [...]string{"passphrase", "community", "private_key", "shared_secret", "encryption_key", "auth_key", "priv_key"} {
+	for _, part := range [...]string{
+		"passphrase", "community", "private_key", "shared_secret", "shared_key", "encryption_key", "access_key", "secret_key", "auth_key", "priv_key",
+	} {
 		if strings.Contains(snake, part) {
 			return true
 		}

@@ -42,7 +42,8 @@ type Options struct {
 	// Lost tells errors that say that this process may not touch the node any more,
 	// beyond those of the runtime; nil knows no others.
 	Lost func(error) bool
-	// CollectorLimit is how long one collector may take.
+	// CollectorLimit is how long one collector may take, and how long it may take to
+	// tell the node's state.
 	CollectorLimit time.Duration
 	// MaxRunning bounds the runs that hold a bundle in memory at a time.
 	MaxRunning int

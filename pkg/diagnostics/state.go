@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Fingerprint is the state that has to stay the same while a node is examined, by
@@ -36,21 +37,37 @@ func orNone(value string, there bool) string {
 	return fmt.Sprintf("%q", value)
 }
 
-// fingerprint puts together what the collectors tell of a node's state.
-func fingerprint(ctx context.Context, collectors []Collector) (Fingerprint, error) {
+// maxState bounds a value of a state in bytes: manifests and failures carry them.
+const maxState = 256
+
+// fingerprint puts together what the collectors tell of a node's state, within limit
+// for each of them.
+func fingerprint(ctx context.Context, collectors []Collector, limit time.Duration) (Fingerprint, error) {
 	out := Fingerprint{}
 	for _, c := range collectors {
 		f, ok := c.(Fingerprinter)
 		if !ok {
 			continue
 		}
-		part, err := f.Fingerprint(ctx)
+		part, err := within(ctx, limit, f.Fingerprint)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name(), err)
 		}
 		for key, value := range part {
-			out[c.Name()+"."+key] = value
+			out[c.Name()+"."+clip(key, maxState)] = clip(MaskText(value), maxState)
 		}
 	}
 	return out, nil
+}
+
+// precondition asks a collector, within limit, whether the node may be examined.
+func precondition(ctx context.Context, p Preconditioner, limit time.Duration) error {
+	_, err := within(ctx, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Precondition(ctx) })
+	return err
+}
+
+func within[T any](ctx context.Context, limit time.Duration, read func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return read(ctx)
 }

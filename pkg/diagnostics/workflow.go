@@ -126,7 +126,7 @@ func (r *run) prepare(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		err := p.Precondition(ctx)
+		err := precondition(ctx, p, r.w.opts.CollectorLimit)
 		var state *StateError
 		switch {
 		case errors.As(err, &state):
@@ -140,7 +140,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.started = time.Now().UTC()
 	var err error
-	if r.before, err = fingerprint(ctx, r.collectors); err != nil {
+	if r.before, err = fingerprint(ctx, r.collectors, r.w.opts.CollectorLimit); err != nil {
 		if r.lost(ctx, err) {
 			return err
 		}
@@ -178,7 +178,7 @@ func (r *run) collect(ctx context.Context) error {
 // was collected. Without what is required there is nothing to go by.
 func (r *run) classify(ctx context.Context) error {
 	r.finding, r.failure, r.changes = nil, nil, nil
-	after, err := fingerprint(ctx, r.collectors)
+	after, err := fingerprint(ctx, r.collectors, r.w.opts.CollectorLimit)
 	switch {
 	case err != nil && r.lost(ctx, err):
 		return err

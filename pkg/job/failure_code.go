@@ -66,16 +66,16 @@ type FailureGroup struct {
 // FailureGroups returns every known code by what it is about, in fresh slices.
 func FailureGroups() []FailureGroup {
 	return []FailureGroup{
-		{"The request", requestFailures()},
-		{"The course of a job", courseFailures()},
-		{"Batches and rollouts", batchFailures()},
-		{"Connections to devices", linkFailures()},
-		{"Management controllers and their tasks", deviceFailures()},
-		{"Firmware", firmwareFailures()},
-		{"Power, hosts and validation", hostFailures()},
-		{"Switches", switchFailures()},
-		{"Diagnostics", diagnosticsFailures()},
-		{"Ironic", ironicFailures()},
+		{"The request", slices.Clone(requestFailures[:])},
+		{"The course of a job", slices.Clone(courseFailures[:])},
+		{"Batches and rollouts", slices.Clone(batchFailures[:])},
+		{"Connections to devices", slices.Clone(linkFailures[:])},
+		{"Management controllers and their tasks", slices.Clone(deviceFailures[:])},
+		{"Firmware", slices.Clone(firmwareFailures[:])},
+		{"Power, hosts and validation", slices.Clone(hostFailures[:])},
+		{"Switches", slices.Clone(switchFailures[:])},
+		{"Diagnostics", slices.Clone(diagnosticsFailures[:])},
+		{"Ironic", slices.Clone(ironicFailures[:])},
 	}
 }
 

@@ -101,6 +101,9 @@ func Main(p Program, args []string, stdout, stderr io.Writer) int {
 		path := cmp.Or(opts.Path, config.DefaultPath)
 		fmt.Fprintf(stderr, "%s: configuration error: %s\n(file %s, environment RACKBUS_..., flags)\n",
 			p.Name, strings.ReplaceAll(err.Error(), "\n", "\n  "), path)
+		if errors.Is(err, config.ErrNotFound) {
+			fmt.Fprintln(stderr, "Name the file with --config FILE; rackctl bootstrap makes one for each process (docs/running.md).")
+		}
 		return ExitUsage
 	}
 	if flags.PrintConfig {

@@ -23,6 +23,9 @@ const (
 	maxLogEntries = 1000
 	// maxLogReads bounds entries that a log does not show in its collection.
 	maxLogReads = 200
+	// maxBytes bounds all documents together: rules need them whole in memory. A tray
+	// shows some 5 MiB.
+	maxBytes = 32 << 20
 )
 
 // Collectors examine a device over Redfish; they share what they have read of it.
@@ -31,32 +34,16 @@ func Collectors(c *redfish.Client) []diagnostics.Collector {
 	compute := c.Profile().Kind == redfish.KindCompute
 	return []diagnostics.Collector{
 		powerCollector{s},
-		&collector{s, "managers", true, s.roots("Managers", "managers.json")},
-		&collector{s, "systems", compute, s.roots("Systems", "systems.json")},
-		&collector{s, "chassis", false, s.roots("Chassis", "chassis.json")},
-		&collector{s, "power_supplies", false, s.supplies},
-		&collector{s, "firmware", true, s.firmware},
-		&collector{s, "tasks", false, s.tasks},
-		&collector{s, "sel", false, s.logs("logs/sel.json", isSEL)},
-		&collector{s, "event_logs", false, s.logs("logs/events.json", func(d redfish.Document) bool { return !isSEL(d) })},
-		&collector{s, "sensors", false, s.sensors},
+		diagnostics.NewCollector("managers", true, s.roots("Managers", "managers.json")),
+		diagnostics.NewCollector("systems", compute, s.roots("Systems", "systems.json")),
+		diagnostics.NewCollector("chassis", false, s.roots("Chassis", "chassis.json")),
+		diagnostics.NewCollector("power_supplies", false, s.supplies),
+		diagnostics.NewCollector("firmware", true, s.firmware),
+		diagnostics.NewCollector("tasks", false, s.tasks),
+		diagnostics.NewCollector("sel", false, s.logs("logs/sel.json", isSEL)),
+		diagnostics.NewCollector("event_logs", false, s.logs("logs/events.json", func(d redfish.Document) bool { return !isSEL(d) })),
+		diagnostics.NewCollector("sensors", false, s.sensors),
 	}
-}
-
-// collector is one function of a survey.
-type collector struct {
-	s        *survey
-	name     string
-	required bool
-	collect  func(ctx context.Context, into diagnostics.Sink) error
-}
-
-func (c *collector) Name() string { return c.name }
-
-func (c *collector) Required() bool { return c.required }
-
-func (c *collector) Collect(ctx context.Context, into diagnostics.Sink) error {
-	return c.collect(ctx, into)
 }
 
 // survey reads one device.
@@ -65,6 +52,23 @@ type survey struct {
 	// read are the members of root collections, by the collection's name, once they
 	// have been read.
 	read map[string][]resource
+	// bytes are those of all documents so far.
+	bytes int
+}
+
+// errTooMuch says that the rest of a device was not read.
+var errTooMuch = fmt.Errorf("the device shows more than the %d MiB that are kept", maxBytes>>20)
+
+// list reads a collection unless too much was read already.
+func (s *survey) list(ctx context.Context, uri string, limit int) (redfish.Members, error) {
+	if s.bytes > maxBytes {
+		return redfish.Members{}, errTooMuch
+	}
+	list, err := s.c.Members(ctx, uri, limit)
+	for _, body := range list.Documents {
+		s.bytes += len(body)
+	}
+	return list, err
 }
 
 // resource is a document, or why it could not be read.
@@ -88,7 +92,7 @@ var errUnread = errors.New("none of the members could be read")
 // members reads a collection. Members that cannot be read are told as such; the
 // whole fails only when nothing can, or when it makes no sense to go on.
 func (s *survey) members(ctx context.Context, uri string, limit int) (resourceFile, error) {
-	list, err := s.c.Members(ctx, uri, limit)
+	list, err := s.list(ctx, uri, limit)
 	if err != nil {
 		return resourceFile{}, err
 	}
@@ -118,7 +122,11 @@ func (s *survey) members(ctx context.Context, uri string, limit int) (resourceFi
 
 // one reads a document. An error means that further requests would fail as well.
 func (s *survey) one(ctx context.Context, uri string) (resource, error) {
+	if s.bytes > maxBytes {
+		return resource{}, errTooMuch
+	}
 	d, err := s.c.Document(ctx, uri)
+	s.bytes += len(d.Body)
 	switch {
 	case err == nil:
 		return resource{URI: uri, Body: d.Body}, nil

@@ -75,7 +75,7 @@ func (s *survey) log(ctx context.Context, service redfish.Document, file *logFil
 	if uri == "" {
 		return nil
 	}
-	list, err := s.c.Members(ctx, uri, maxLogEntries)
+	list, err := s.list(ctx, uri, maxLogEntries)
 	if err != nil {
 		if ctx.Err() != nil || passes(err) || pointless(err) {
 			return err

@@ -38,11 +38,14 @@ func IsSecretKey(key string) bool {
 }
 
 // RedactText masks the values of "name=value" and "name: value" pairs in text
-// when the name is secret, and the user information of URLs. Quoted values may
+// when the name is secret, the user information and signatures of URLs, and what
+// follows the schemes Basic and Bearer. Quoted values may
 // contain escapes. A bare value after '=' ends at a quote, a bracket, a comma,
 // the line end or before the next " name="; one after ':' ends at a closing
 // bracket, a comma or the line end. Rather too much is masked than too little.
-func RedactText(text string) string {
+func RedactText(text string) string { return redactSchemes(redactPairs(text)) }
+
+func redactPairs(text string) string {
 	if !strings.ContainsAny(text, "=:") {
 		return text
 	}
@@ -56,6 +59,8 @@ func RedactText(text string) string {
 		case text[i] == '=' || text[i] == ':':
 			if IsSecretKey(nameBefore(text[done:i])) {
 				start, end = valueAfter(text, i+1, text[i])
+			} else if text[i] == '=' {
+				start, end = signature(text[done:i], text, i+1)
 			}
 		}
 		if end <= start {

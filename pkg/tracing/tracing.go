@@ -9,6 +9,7 @@ package tracing
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -51,7 +52,8 @@ func Change(ctx context.Context, method, path string) (context.Context, func(*ht
 		case err != nil:
 			span.SetStatus(codes.Error, "no answer")
 		case resp.StatusCode >= http.StatusBadRequest:
-			span.SetStatus(codes.Error, resp.Status)
+			// The words of the status are the device's own.
+			span.SetStatus(codes.Error, fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 			fallthrough
 		default:
 			span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))

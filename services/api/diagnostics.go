@@ -189,15 +189,15 @@ func (j *jobsService) diagnosisOf(ctx context.Context, rm *rackManager, p *patie
 			Code: job.FailureTargetNotFound, Message: refusal + " (only registered nodes can be examined)",
 		}}, nil
 	}
-	var events []bus.StoredEvent
+	var history diagnostics.History
 	if !p.about.IsZero() {
 		err = j.ride(ctx, func(ctx context.Context) (err error) {
-			events, err = j.opts.Conn.JobEvents(ctx, p.about, diagnostics.ReadEvents)
+			history, err = diagnostics.ReadHistory(ctx, j.opts.Conn, p.about)
 			return err
 		})
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return admission.Node{}, err
 		}
 	}
-	return diagnostics.AdmissionNode(target, p.about, events), nil
+	return diagnostics.AdmissionNode(target, p.about, history), nil
 }

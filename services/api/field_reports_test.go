@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,11 +14,30 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 )
+
+// A stream that has gone is told as such, and the same call works once it is there again.
+func TestC2StreamIsRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.admit("r1", 1)
+	raw, err := bustest.Open(h.broker.URL())
+	require.NoError(t, err)
+	t.Cleanup(raw.Close)
+	require.NoError(t, raw.DropStream(t.Context(), "KV_rb"))
+	_, err = h.rm.BatchUpdateFirmware(t.Context(), updateOf(compute("r1", "n0")))
+	requireCode(t, err, codes.Unavailable, "")
+	// What the jobs service does as soon as it notices.
+	require.NoError(t, h.conn.Provision(t.Context()))
+	_, children := h.admit("r1", 1)
+	require.Equal(t, children[0].String(), h.command(node.FamilyCompute, children[0].String()).GetJobId())
+	require.NotContains(t, h.log.String(), "panic")
+}
 
 // padded makes a manifest of a size.
 func padded(t *testing.T, product string, size int) string {
@@ -61,17 +81,13 @@ func TestC7HugeRequestsNeverReachTheBus(t *testing.T) {
 	require.Equal(t, "AFTER_1.0", h.add(mixed(t, "AFTER"), "gb200", false).GetId())
 }
 
-// firmwareOf asks for an update of trays.
-func (h *harness) firmwareOf(nodes ...*rackmanager.NodeInfo) *rackmanager.BatchUpdateFirmwareResponse {
-	h.t.Helper()
-	h.firmware("fw.pkg", "firmware")
-	resp, err := h.rm.BatchUpdateFirmware(h.t.Context(), &rackmanager.BatchUpdateFirmwareRequest{
+// updateOf asks for an update of trays.
+func updateOf(nodes ...*rackmanager.NodeInfo) *rackmanager.BatchUpdateFirmwareRequest {
+	return &rackmanager.BatchUpdateFirmwareRequest{
 		Nodes: set(nodes...), FirmwareTargets: map[int32]*rackmanager.FirmwareTargetList{
-			1: {Targets: []*rackmanager.FirmwareTarget{{Filename: "fw.pkg"}}}, 999: {Targets: []*rackmanager.FirmwareTarget{{Filename: "fw.pkg"}}},
+			1: {Targets: []*rackmanager.FirmwareTarget{{Filename: "fw.pkg"}}},
 		},
-	})
-	require.NoError(h.t, err)
-	return resp
+	}
 }
 
 // A node that is being powered off is refused with the reason, the others go on, and whatever waits has a deadline.
@@ -79,10 +95,12 @@ func TestK6NodeBeingPoweredOffIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "off"), compute("r1", "on"))
-	began, release := make(chan struct{}), make(chan struct{})
+	began, held := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(release)
 	h.agents(node.FamilyCompute, handlers{opPowerSet: func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
 		close(began)
-		<-release
+		<-held
 		return &rackbusv1.NodeReply{V: 1}
 	}})
 	done := make(chan error, 1)
@@ -92,8 +110,10 @@ func TestK6NodeBeingPoweredOffIsRefused(t *testing.T) {
 		done <- err
 	}()
 	<-began
-	resp := h.firmwareOf(compute("r1", "off"), compute("r1", "on"))
-	close(release)
+	h.firmware("fw.pkg", "firmware")
+	resp, err := h.rm.BatchUpdateFirmware(t.Context(), updateOf(compute("r1", "off"), compute("r1", "on")))
+	require.NoError(t, err)
+	release()
 	require.NoError(t, <-done)
 	requireFailure(t, resp.GetResponse().GetStatus())
 	require.Contains(t, messages(resp.GetResponse())["off"], "power operation")
@@ -106,23 +126,32 @@ func TestK6NodeBeingPoweredOffIsRefused(t *testing.T) {
 	}
 }
 
-// What no agent can take is refused node by node when it is asked for.
+// What no agent can take is refused when it is asked for: node by node, or as a whole where the request says nothing
+// that a program of this release knows. Nothing is stored that would wait for ever.
 func TestK9UnknownKindsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	resp := h.firmwareOf(compute("r1", "known"), typed("r1", "odd", rackmanager.NodeType(999)))
+	h.firmware("fw.pkg", "firmware")
+	ask := func(nodes ...*rackmanager.NodeInfo) (*rackmanager.BatchUpdateFirmwareResponse, error) {
+		return h.rm.BatchUpdateFirmware(t.Context(), updateOf(nodes...))
+	}
+	_, err := ask(compute("r1", "known"), typed("r1", "odd", rackmanager.NodeType(999)))
+	requireCode(t, err, codes.InvalidArgument, "unknown node type value 999")
+	none := func() {
+		t.Helper()
+		n, err := h.conn.CountRecords(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+	}
+	none()
+	other := typed("r1", "shelf", rackmanager.NodeType_POWERSHELF_GB200_LITEON)
+	resp, err := ask(compute("r1", "known"), other)
+	require.NoError(t, err)
 	requireFailure(t, resp.GetResponse().GetStatus())
-	require.Contains(t, messages(resp.GetResponse())["odd"], "node type")
+	require.NotEmpty(t, messages(resp.GetResponse())["shelf"])
 	require.Empty(t, messages(resp.GetResponse())["known"])
 	require.Len(t, resp.GetJobs(), 1)
 	require.Equal(t, "known", resp.GetJobs()[0].GetNodeId())
-	n, err := h.conn.CountRecords(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 2, n, "the batch and its only child")
-
-	resp = h.firmwareOf(typed("r1", "odd", rackmanager.NodeType(999)))
-	requireFailure(t, resp.GetResponse().GetStatus())
-	require.Empty(t, resp.GetJobs())
 }
 
 // Every job of a node stays known, whatever kind comes after it.

@@ -81,6 +81,18 @@ func quickTakeover() bus.Timing {
 // shelves and a switch. Agents of the given families serve it.
 func newSite(t *testing.T, families ...node.Family) *site {
 	t.Helper()
+	s := newIdleSite(t, families...)
+	s.replica = s.start(hasty, quickReboot, func(o *jobs.Options) { o.Failpoints = s.points })
+	s.await("the coordinator", func() bool {
+		alive, err := s.conn.FamilyAlive(t.Context(), node.FamilyRack)
+		return err == nil && alive
+	})
+	return s
+}
+
+// newIdleSite is newSite without the jobs service.
+func newIdleSite(t *testing.T, families ...node.Family) *site {
+	t.Helper()
 	t.Parallel()
 	rack, err := sim.Start(t.Context(), sim.Options{
 		RackID: rackID, CoupledPower: true, Outage: bmc.OutageRefuse,
@@ -104,11 +116,6 @@ func newSite(t *testing.T, families ...node.Family) *site {
 	for _, f := range families {
 		s.agent(f, seeds[f])
 	}
-	s.replica = s.start(hasty, quickReboot, func(o *jobs.Options) { o.Failpoints = s.points })
-	s.await("the coordinator", func() bool {
-		alive, err := s.conn.FamilyAlive(t.Context(), node.FamilyRack)
-		return err == nil && alive
-	})
 	return s
 }
 
@@ -387,55 +394,6 @@ func TestColdRebootMovesToAnotherReplica(t *testing.T) {
 	s.replica.stop(t)
 	s.awaitState(id, job.StateCompleted)
 	s.requireOnceEach()
-	s.requireNothingKept(id)
-}
-
-// TestColdRebootIsCancelledInAnyStage: it stops where no agent acts for it, and
-// everything is free.
-func TestColdRebootIsCancelledInAnyStage(t *testing.T) {
-	for _, stage := range coldreboot.StageNames() {
-		t.Run(stage, func(t *testing.T) {
-			s := newSite(t, hardwareFamilies()...)
-			ids := make(chan job.ID, 1)
-			before := make(chan map[string]int, 1)
-			s.points.Arm(coldreboot.Point(stage), 1, func() error {
-				id := <-ids
-				before <- s.actions()
-				s.requestCancel(id, job.CancelGraceful)
-				s.await("the request to stop", func() bool {
-					ck, _, err := s.conn.Checkpoint(context.WithoutCancel(t.Context()), node.FamilyRack, id)
-					return err == nil && ck.GetCancel() != nil
-				})
-				return nil
-			})
-			id := s.reboot()
-			ids <- id
-			rec := s.awaitState(id, job.StateCancelled)
-			require.Contains(t, rec.Failure.Message, "cold reboot cancelled ")
-			require.Equal(t, job.FailureCancelledByOperator, rec.Failure.FailureCode)
-			require.Contains(t, rec.ResultJSON, rec.Failure.Message)
-			s.requireNothingKept(id)
-			require.Equal(t, <-before, s.actions(), "no power operation afterwards")
-		})
-	}
-}
-
-func TestColdRebootIsTerminated(t *testing.T) {
-	s := newSite(t, hardwareFamilies()...)
-	ids := make(chan job.ID, 1)
-	s.points.Arm(coldreboot.Point("verify_discharged"), 1, func() error {
-		id := <-ids
-		s.requestCancel(id, job.CancelTerminate)
-		s.await("the request to stop", func() bool {
-			ck, _, err := s.conn.Checkpoint(context.WithoutCancel(t.Context()), node.FamilyRack, id)
-			return err == nil && ck.GetCancel() != nil
-		})
-		return nil
-	})
-	id := s.reboot()
-	ids <- id
-	rec := s.awaitState(id, job.StateTerminated)
-	require.Equal(t, job.FailureTerminatedByOperator, rec.Failure.FailureCode)
 	s.requireNothingKept(id)
 }
 

@@ -30,6 +30,9 @@ import (
 // The tests wait for leases and timers, hardly ever for a processor.
 const sideBySide = "5"
 
+// long runs what differs from the other tests by the place of a request only.
+var long = flag.Bool("long", false, "terminate jobs in every stage")
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", sideBySide); err != nil {

@@ -92,6 +92,9 @@ type Options struct {
 	// Balance is the pause between looks at how many replicas share the
 	// partitions; default 3 s.
 	Balance time.Duration
+	// StreamCheck is the pause between looks at whether all streams and consumers are
+	// there as needed; default 15 s. What is missing is created again.
+	StreamCheck time.Duration
 	// Recount is the pause between recounts of the tracked records; default
 	// 10 min. CapacityEvery is how often the capacity metric is read; default
 	// 15 s. RecountSettle is how long a difference must last; default 2 s.
@@ -138,6 +141,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"QueueDeadline", &o.QueueDeadline, time.Hour},
 		{"ParkedLife", &o.ParkedLife, 24*time.Hour + commandMargin},
 		{"Balance", &o.Balance, 3 * time.Second},
+		{"StreamCheck", &o.StreamCheck, 15 * time.Second},
 		{"Recount", &o.Recount, 10 * time.Minute},
 		{"CapacityEvery", &o.CapacityEvery, 15 * time.Second},
 		{"RecountSettle", &o.RecountSettle, 2 * time.Second},

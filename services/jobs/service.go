@@ -63,6 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { s.balance(ctx) })
+	wg.Go(func() { s.keepStreams(ctx) })
 	for p := range bus.Partitions {
 		wg.Go(func() { s.lead(ctx, p) })
 	}

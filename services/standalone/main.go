@@ -40,6 +40,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return keysSeal(args[2:], stdout, stderr)
 	case args[0] == "keys" && len(args) == 2 && (args[1] == "--help" || args[1] == "-h"):
 		return keysInit(args[1:], stdout, stderr)
+	case args[0] == "keys":
+		return keysUnknown(args[1:], stderr)
 	case args[0] == "version", args[0] == "--version":
 		fmt.Fprintln(stdout, telemetry.Version())
 		return process.ExitOK
@@ -50,6 +52,16 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "rackbus: unknown command %q\n\n%s", command, usage)
 		return process.ExitUsage
 	}
+}
+
+// keysUnknown says which commands there are below keys.
+func keysUnknown(args []string, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprintln(stderr, "rackbus keys: say which: rackbus keys init or rackbus keys seal, each with --help")
+		return process.ExitUsage
+	}
+	fmt.Fprintf(stderr, "rackbus keys: unknown command %q; there are init and seal, each with --help\n", args[0])
+	return process.ExitUsage
 }
 
 func keysInit(args []string, stdout, stderr io.Writer) int {

@@ -199,6 +199,8 @@ func TestCommandLine(t *testing.T) {
 		says string
 	}{
 		{"no command", nil, process.ExitUsage, "Usage:"},
+		{"keys of what", []string{"keys"}, process.ExitUsage, "rackbus keys init or rackbus keys seal"},
+		{"unknown keys command", []string{"keys", "make"}, process.ExitUsage, `unknown command "make"`},
 		{"unknown command", []string{"srve"}, process.ExitUsage, `unknown command "srve"`},
 		{"help", []string{"--help"}, process.ExitOK, "rackbus serve"},
 		{"version", []string{"version"}, process.ExitOK, "\n"},

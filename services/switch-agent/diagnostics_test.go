@@ -161,6 +161,29 @@ func TestSwitchFaults(t *testing.T) {
 	}
 }
 
+// TestSwitchRepeatsItsPassword has the switch show the password that we log in with
+// wherever we take over a text of it.
+func TestSwitchRepeatsItsPassword(t *testing.T) {
+	b, table := patient(t)
+	b.sw.SetConfig("/cluster", map[string]any{"state": "enabled"})
+	b.sw.SetStaticConfig("fm_config", "NOTE", planted)
+	for path, members := range map[string]string{
+		"/nvue_v1/cluster":                     `{"state":"enabled","nmxc-conn":"` + planted + `"}`,
+		"/nvue_v1/cluster/apps/nmx-controller": `{"status":"down","reason":"` + planted + `","manager":{"state":"enabled"}}`,
+		"/nvue_v1/platform/firmware":           `{"EROT":{"actual-firmware":"` + planted + `","pending-firmware":"` + planted + `"}}`,
+		"/nvue_v1/system":                      `{"hostname":"` + planted + `"}`,
+		"/nvue_v1/system/image":                `{"partition2":{"build-id":"` + planted + `"}}`,
+	} {
+		_, err := table.Add(faults.Rule{Selector: faults.Resource(path), Action: faults.Action{JSONMerge: json.RawMessage(members)}})
+		require.NoError(t, err)
+	}
+	b.examining()
+	done, files := b.diagnosed()
+	require.Contains(t, files["nvue/cluster.json"], "XXXX")
+	require.NotContains(t, done.ResultJSON, planted)
+	require.NotContains(t, done.Diagnostics.Summary, planted)
+}
+
 // TestSwitchWithoutItsBMC shows that a switch is examined also when its BMC does not
 // answer, or when it has none.
 func TestSwitchWithoutItsBMC(t *testing.T) {

@@ -54,6 +54,7 @@ func (s *scene) completed(ctx context.Context, t *testing.T, id string) *rackman
 	require.NoError(t, err)
 	require.Equal(t, rackmanager.JobExecutionState_JOB_EXECUTION_STATE_COMPLETED, job.GetExecutionState(), "%v", job)
 	require.Empty(t, job.GetErrorMessage())
+	require.NotRegexp(t, `"error_message":\s*"[^"]`, job.GetResultJson(), "D8: clients take any error message for a failure")
 	require.Equal(t, rackmanager.JobError_JOB_ERROR_UNSPECIFIED, job.GetErrorCode())
 	firmware := s.firmwareStatus(ctx, t, id)
 	require.Equal(t, rackmanager.FirmwareJobState_FIRMWARE_JOB_STATE_COMPLETED, firmware.GetJobState())

@@ -85,9 +85,12 @@ func (r *Raw) PublicEvents(ctx context.Context) ([]bus.PublicEvent, error) {
 }
 
 // DropPublicStream deletes the public stream, as a careless operator does.
-func (r *Raw) DropPublicStream(ctx context.Context) error {
-	if err := r.js.DeleteStream(ctx, "RACKBUS_EVENTS"); err != nil {
-		return fmt.Errorf("delete public stream: %w", err)
+func (r *Raw) DropPublicStream(ctx context.Context) error { return r.DropStream(ctx, "RACKBUS_EVENTS") }
+
+// DropStream deletes a stream with all that it holds.
+func (r *Raw) DropStream(ctx context.Context, name string) error {
+	if err := r.js.DeleteStream(ctx, name); err != nil {
+		return fmt.Errorf("delete stream %s: %w", name, err)
 	}
 	return nil
 }

@@ -55,6 +55,8 @@ type Bench struct {
 	Requests func() []Request
 	// Quiet is longer than any interval at which the workflow asks a device.
 	Quiet time.Duration
+	// Ended, where there is one, looks at what else the end of the job has to free.
+	Ended func(job.ID)
 }
 
 // Kind is a kind of job, with its stages in their order.
@@ -169,22 +171,54 @@ func (k Kind) complete(t *testing.T) {
 	c.quiet(id)
 }
 
+// queued stops the job before anybody has claimed it.
 func (k Kind) queued(t *testing.T, mode job.CancelMode) {
 	c := k.begin(t)
 	before := len(c.Requests())
 	id := c.Admit()
+	offer := func() {}
+	if c.Start == nil {
+		offer = c.hold()
+		c.jobs(nil)
+	}
 	c.ask(id, mode)
 	rec := c.ended(id)
 	require.Equal(t, job.StateCancelled, rec.State, "%+v", rec.Failure)
 	require.Equal(t, job.FailureCancelledByOperator, rec.Failure.FailureCode)
 	require.Zero(t, rec.StartedAt, "nobody had it")
 	require.Empty(t, rec.Stages)
+	offer()
 	c.quiet(id)
 	if c.Start != nil {
 		c.Start(nil)
 		time.Sleep(c.Quiet) // an agent that looked for the job would have it by now
 	}
 	require.Len(t, c.Requests(), before, "the device was not touched")
+}
+
+// hold takes the command that is queued, so that the jobs service does not get it
+// before it is offered again.
+func (c *one) hold() (offer func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	commands, err := c.Conn.Commands(ctx, c.Family)
+	require.NoError(c.t, err)
+	var held *bus.Delivery
+	require.NoError(c.t, commands.Fetch(ctx, 1, func(d *bus.Delivery) { held = d }))
+	require.NotNil(c.t, held)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ; ctx.Err() == nil; time.Sleep(look) {
+			_ = held.Working() // a lost one is made good by the next
+		}
+	}()
+	c.t.Cleanup(cancel)
+	return func() {
+		cancel()
+		<-done
+		require.NoError(c.t, held.Return(0))
+	}
 }
 
 // cancelled asks the job to stop once a stage begins its work.
@@ -386,6 +420,9 @@ func (c *one) ended(id job.ID) job.Record {
 	require.NoError(c.t, err)
 	require.Empty(c.t, lock.GetJobId(), "the node is free")
 	require.Equal(c.t, id.String(), lock.GetLastJobId())
+	if c.Ended != nil {
+		c.Ended(id)
+	}
 	return rec
 }
 

@@ -34,9 +34,12 @@ const (
 
 const usage = `racksim simulates the management controllers of a rack: compute trays and power shelves as Redfish
 servers over TLS, and switch trays with NVUE, SSH, NMX-C, gNMI and a BMC. It prints the rack as a NodeSet in JSON, then
-"ready", and serves until SIGINT or SIGTERM.
+"ready", and serves until SIGINT or SIGTERM. With --inventory it also writes the rack as a file for rackctl.
 
 Usage: racksim [flags]
+
+  racksim --compute 4 --powershelves 1 --inventory rack.csv
+  rackctl nodes create -f rack.csv
 
 Up to 1,000 devices each get a port: the first --port-base, further ones the next. More devices each get an address
 of their own, 127.1.0.1 and up, all on port --port-base; --listen is not used then.
@@ -50,10 +53,15 @@ Flags:
 // errNodeType is what --node-type finds wrong.
 var errNodeType = errors.New("need TYPE=N with a node type that can be simulated")
 
+// errNothing is what a call without devices is told.
+var errNothing = errors.New("nothing to simulate: give --compute, --switches, --powershelves or --node-type, " +
+	"for example racksim --compute 4 --powershelves 1; see --help")
+
 // settings are the flags.
 type settings struct {
 	options    sim.Options
 	requests   string
+	inventory  string
 	faults     string
 	outage     string
 	compute    string
@@ -123,6 +131,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	f.StringVar(&o.Listen, "listen", "127.0.0.1", "IP address to listen on")
 	f.IntVar(&o.PortBase, "port-base", 0, "port of the first device; 0 takes free ports")
 	f.StringVar(&s.requests, "requests", "", "file for one JSON line per request")
+	f.StringVar(&s.inventory, "inventory", "", "file to write the rack to for rackctl nodes create -f: CSV, with the passwords")
 	f.StringVar(&s.faults, "faults", "", "file with a JSON list of fault rules")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of serial numbers, MAC addresses and start versions")
 	f.StringVar(&s.compute, "type-compute", "gb200", "compute trays: gb200, gb300 or mixed")
@@ -149,6 +158,9 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	o.Outage, o.SwitchGeneration = bmc.OutageMode(s.outage), sim.Generation(s.switchType)
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.Compute == 0 && o.PowerShelves == 0 && o.Switches == 0 && len(o.NodeTypes) == 0 {
+		return nil, errNothing
 	}
 	return s, nil
 }
@@ -180,6 +192,11 @@ func run(ctx context.Context, s *settings, stdout io.Writer) (err error) {
 	}
 	if len(rack.Switches()) > 0 {
 		o.Logger.Info("switches are up", "first", rack.Switches()[0].IP(), "ports", portText(rack.SwitchPorts()))
+	}
+	if s.inventory != "" {
+		if err := writeInventory(s.inventory, rack.Inventory()); err != nil {
+			return err
+		}
 	}
 	if err := announce(stdout, rack); err != nil {
 		return err

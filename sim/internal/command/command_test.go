@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +131,33 @@ func TestSwitches(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "gnmi=")
 }
 
+// TestInventory reads the file by the columns that rackctl knows.
+func TestInventory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rack.csv")
+	require.NoError(t, os.WriteFile(path, nil, 0o644)) // others could read what was there
+	p := startProcess(t, "--compute", "1", "--node-type", "compute_gb300_lenovo=1", "--switches", "1", "--rack", "lab",
+		"--inventory", path, "--switch-ports", "nvue=0,ssh=0,nmxc=0,telemetry=0,gnmi=0,bmc=0")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 4)
+	require.Equal(t, []string{"rack", "node", "type", "bmc_address"}, rows[0][:4])
+	tray := p.nodes.Nodes[0].BMCEndpoint
+	require.Equal(t, []string{
+		"lab", "compute-0001", "compute_gb200_nvidia", "127.0.0.1", tray.Interface.MACAddress, strconv.Itoa(tray.Port), "admin", "racksim-pw",
+	}, rows[1][:8])
+	require.Equal(t, "compute_gb300_lenovo", rows[2][2])
+	require.Equal(t, "switch_gb200_nvidia", rows[3][2])
+	require.Equal(t, strconv.Itoa(p.nodes.Nodes[2].HostEndpoint.Port), rows[3][10])
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, p.cmd.Wait())
+}
+
 func TestUse(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	require.NoError(t, os.WriteFile(bad, []byte("[{"), 0o600))
@@ -144,7 +173,8 @@ func TestUse(t *testing.T) {
 		{"switch address", []string{"--switches", "1", "--switch-address", "fe80::1"}, 2, "no IPv4 address"},
 		{"unknown flag", []string{"--nope"}, 2, "nope"},
 		{"argument", []string{"--compute", "1", "extra"}, 2, "extra"},
-		{"no devices", nil, 2, "0 compute trays"},
+		{"no devices", nil, 2, "racksim --compute 4"},
+		{"inventory", []string{"--compute", "1", "--inventory", "/no/such/dir/x"}, 1, "no such file"},
 		{"unknown node type", []string{"--node-type", "toaster=1"}, 2, "TYPE=N"},
 		{"node type without number", []string{"--node-type", "compute_gb200_wiwynn"}, 2, "TYPE=N"},
 		{"generation", []string{"--compute", "1", "--type-compute", "gb100"}, 2, "gb100"},

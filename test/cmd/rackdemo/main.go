@@ -23,7 +23,7 @@ const demoLimit = 3 * time.Minute
 
 func main() {
 	bin := flag.String("bin", "bin", "directory of the programs")
-	keep := flag.Bool("keep", false, "keep the data directory and the processes until Ctrl-C")
+	keep := flag.Bool("keep", false, "keep the rack and the server running until Ctrl-C")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, *bin, *keep)
@@ -42,9 +42,11 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if !keep {
-		defer os.RemoveAll(dir)
-	}
+	defer func() {
+		if err == nil { // after a failure the logs tell why
+			err = os.RemoveAll(dir)
+		}
+	}()
 	out := newScreen(os.Stdout)
 	out.title("Rackbus demo: one rack, %d compute trays, %d switches, %d power shelves (simulated)", trays, switches, shelves)
 
@@ -73,7 +75,9 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 			return fmt.Errorf("%w\n(server log: %s)", err, server.log)
 		}
 	}
-	d.hints(server, keep)
+	if err := d.hints(server, keep); err != nil {
+		return err
+	}
 	if keep {
 		<-interactive.Done()
 	}

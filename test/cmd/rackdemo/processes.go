@@ -231,6 +231,12 @@ func (s *server) awaitReady(ctx context.Context) error {
 	}
 }
 
+// rackctlConfig is the configuration of a rackctl that talks to the server.
+func (s *server) rackctlConfig() []byte {
+	return fmt.Appendf(nil, "current: demo\ncontexts:\n  demo: {address: %q, ca: %q, cert: %q, key: %q}\n",
+		s.grpc, filepath.Join(s.keys, "ca.crt"), filepath.Join(s.keys, "client.crt"), filepath.Join(s.keys, "client.key"))
+}
+
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
 	if err != nil {

@@ -241,19 +241,29 @@ func (d *demo) outcome(ctx context.Context, parent string) error {
 	return nil
 }
 
-func (d *demo) hints(s *server, keep bool) {
+// hints tells how to look further: with a server that runs on, and else how to get one.
+func (d *demo) hints(s *server, keep bool) error {
 	d.out.title("How to look further")
-	d.out.plain("make demo KEEP=1 leaves the rack and the server running, for example for:")
-	d.out.plain("  grpcurl -cacert %[1]s/ca.crt -cert %[1]s/client.crt -key %[1]s/client.key \\\n"+
-		"    -import-path proto -proto rack_manager.proto -d '{\"job_id\":\"%[2]s\",\"include_child_job_states\":true}' \\\n"+
-		"    %[3]s rack_manager.RackManager/GetJobStatus", s.keys, d.parent, s.grpc)
-	d.out.plain("  curl http://%s/metrics", s.metrics)
-	d.out.plain("  openssl pkcs12 -export -passout pass:demo -in %[1]s/client.crt -inkey %[1]s/client.key -out client.p12\n"+
-		"    makes what a browser imports for the console on %[2]s", s.keys, s.console)
-	d.out.plain("docs/running.md shows how to run the processes separately, docs/how-a-job-travels.md what happened here.")
-	if keep {
-		d.out.plain("\nRunning until Ctrl-C. Logs and data: %s", d.dir)
+	if !keep {
+		d.out.plain("make demo KEEP=1 leaves the rack and the server running, to be looked at with rackctl and a browser.")
+		d.out.plain("docs/how-a-job-travels.md tells what happened here, README.md how to run Rackbus yourself.")
+		return nil
 	}
+	config := filepath.Join(d.dir, "rackctl.yaml")
+	if err := os.WriteFile(config, s.rackctlConfig(), 0o600); err != nil {
+		return err
+	}
+	pkcs12 := filepath.Join(d.dir, "client.p12")
+	d.out.plain("In a second terminal in this directory:")
+	d.out.plain("  export RACKCTL_CONFIG=%s", config)
+	d.out.plain("  bin/rackctl racks")
+	d.out.plain("  bin/rackctl job get %s", d.parent)
+	d.out.plain("  bin/rackctl diag --job %s --wait", d.parent)
+	d.out.plain("The console is %s, for a browser that has imported (password demo) what this makes:", s.console)
+	d.out.plain("  openssl pkcs12 -export -passout pass:demo -in %[1]s/client.crt -inkey %[1]s/client.key -out %[2]s", s.keys, pkcs12)
+	d.out.plain("Metrics: http://%s/metrics", s.metrics)
+	d.out.plain("\nRunning until Ctrl-C, which removes %s.", d.dir)
+	return nil
 }
 
 func counts(m map[string]int) string {

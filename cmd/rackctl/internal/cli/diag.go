@@ -77,7 +77,10 @@ func refusedNodes(nodes []*rackbusv1.RefusedNode) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%d nodes were refused", len(nodes))
+	text := "1 node was refused"
+	if len(nodes) > 1 {
+		text = fmt.Sprintf("%d nodes were refused", len(nodes))
+	}
 	for _, n := range nodes {
 		text += fmt.Sprintf("\n  %s: %s", cell(place(n.GetRackId(), n.GetNodeId())), cell(n.GetMessage()))
 	}
@@ -98,7 +101,7 @@ func (p *program) downloadBundles(ctx context.Context, s *server, id, dir string
 		e, err := s.evidence(ctx, child.GetJobId())
 		if err == nil {
 			name := fmt.Sprintf("%s-%s-%s", child.GetRackId(), child.GetNodeId(), filepath.Base(e.GetFilename()))
-			f := evidenceFlags{path: filepath.Join(dir, filepath.Base(name))}
+			f := evidenceFlags{path: filepath.Join(dir, fileName(name))}
 			err = f.download(ctx, p, s, e)
 		}
 		errs = append(errs, err)

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +56,7 @@ in place of that; it is valid for a short time, for whoever has it.`)
 			case out.data():
 				return out.write(p.env.Stdout, resp)
 			case f.link:
-				fmt.Fprintln(p.env.Stdout, resp.GetUrl())
+				fmt.Fprintln(p.env.Stdout, cell(resp.GetUrl()))
 				return nil
 			default:
 				return f.download(ctx, p, s, resp)
@@ -93,7 +95,7 @@ func (f *evidenceFlags) download(ctx context.Context, p *program, s *server, e *
 		path = "."
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, filepath.Base(e.GetFilename()))
+		path = filepath.Join(path, fileName(e.GetFilename()))
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".rackctl-*")
 	if err != nil {
@@ -111,11 +113,30 @@ func (f *evidenceFlags) download(ctx context.Context, p *program, s *server, e *
 	} else {
 		err = os.Link(tmp.Name(), path) // fails where a rename would replace
 	}
+	if errors.Is(err, fs.ErrExist) {
+		return failedf("%s exists already: give another name with -O, or --overwrite", path)
+	}
 	if err != nil {
 		return failed(err)
 	}
 	fmt.Fprintln(p.env.Stdout, path)
 	return nil
+}
+
+// fileName makes a name that the server gives one of a file in the folder that the
+// caller means: no other folder, no hidden file, nothing a terminal would obey.
+func fileName(told string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '-'
+	}, filepath.Base(told))
+	if name = strings.TrimLeft(name, ".-"); name == "" {
+		return "evidence.tar.gz"
+	}
+	return name
 }
 
 // fetch opens the link. It needs no certificate of ours; the server's has to come

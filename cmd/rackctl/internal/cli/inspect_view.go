@@ -212,5 +212,16 @@ func cell(s string) string {
 	}, s)
 }
 
+// lines is a text of several lines without what a terminal would obey.
+func lines(s string) string {
+	out := strings.Split(s, "\n")
+	for i, line := range out {
+		if line != "" {
+			out[i] = cell(line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
 // short is enough of a digest to compare by eye.
 func short(digest string) string { return digest[:min(16, len(digest))] }

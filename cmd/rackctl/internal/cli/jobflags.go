@@ -113,9 +113,9 @@ func (f *jobFlags) follow(ctx context.Context, p *program, s *server, out *outpu
 				return err
 			}
 		} else {
-			fmt.Fprintln(p.env.Stdout, st.jobID)
+			fmt.Fprintln(p.env.Stdout, cell(st.jobID))
 		}
-		fmt.Fprintf(p.env.Stderr, "rackctl: the job has been admitted; watch it with: rackctl job watch %s\n", st.jobID)
+		fmt.Fprintf(p.env.Stderr, "rackctl: the job has been admitted; watch it with: rackctl job watch %s\n", cell(st.jobID))
 		return st.failure
 	}
 	if st.failure != nil {

@@ -28,7 +28,7 @@ func Main(env Env, args []string) int {
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(env.Stderr, "rackctl: %v\n", err)
+	fmt.Fprintf(env.Stderr, "rackctl: %s\n", lines(err.Error()))
 	// Whatever no command has judged was refused before one began.
 	code := ExitUsage
 	var judged *exitError

@@ -6,9 +6,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -342,6 +344,14 @@ func TestDiagnosticsAndEvidence(t *testing.T) {
 	bundle := []byte("bundle of " + t.Name())
 	digest := sha256.Sum256(bundle)
 	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/escape" {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 500 \x1b[2J\r\nContent-Length: 0\r\n\r\n")
+				_ = conn.Close()
+			}
+			return
+		}
 		if r.URL.Query().Get("sig") != "good" {
 			w.WriteHeader(http.StatusForbidden)
 			return
@@ -370,6 +380,20 @@ func TestDiagnosticsAndEvidence(t *testing.T) {
 	require.Equal(t, string(bundle), l.run("job", "evidence", "d", "-O", "-").stdout)
 	require.Equal(t, evidence.Url+"\n", l.run("job", "evidence", "d", "--link").stdout)
 
+	for told, kept := range map[string]string{
+		"\x1b]0;x\a.tar.gz": "0-x-.tar.gz", "../../.bashrc": "bashrc", "..": "evidence.tar.gz", "b\u202egz": "b-gz",
+	} {
+		evidence := proto.Clone(evidence).(*rackbusv1.GetEvidenceResponse)
+		evidence.Filename = told
+		l.says("GetEvidence", evidence)
+		folder := t.TempDir()
+		got := l.run("job", "evidence", "d", "-O", folder)
+		require.Equal(t, cli.ExitOK, got.code, got.stderr)
+		require.Equal(t, filepath.Join(folder, kept)+"\n", got.stdout)
+		require.NotContains(t, got.stdout, "\x1b")
+	}
+	l.says("GetEvidence", evidence)
+
 	parent := batch(completed, "done", child(1, completed, 100, "done"))
 	l.says("StartNodeDiagnostics", &rackbusv1.StartNodeDiagnosticsResponse{JobId: batchID})
 	l.says("GetJob", &rackbusv1.GetJobResponse{Job: parent, Children: []*rackbusv1.Job{child(1, completed, 100, "done")}})
@@ -389,6 +413,7 @@ func TestDiagnosticsAndEvidence(t *testing.T) {
 		{func(e *rackbusv1.GetEvidenceResponse) { e.Sha256 = make([]byte, 32) }, cli.ExitFailed, "digest"},
 		{func(e *rackbusv1.GetEvidenceResponse) { e.SizeBytes-- }, cli.ExitFailed, "in place of"},
 		{func(e *rackbusv1.GetEvidenceResponse) { e.Url = site.URL + "/evidence/x?sig=s3cret" }, cli.ExitFailed, "403"},
+		{func(e *rackbusv1.GetEvidenceResponse) { e.Url = site.URL + "/escape" }, cli.ExitFailed, "500"},
 		{func(e *rackbusv1.GetEvidenceResponse) { e.Url = "https://127.0.0.1:1/x?sig=s3cret" }, cli.ExitUnreachable, "127.0.0.1:1"},
 		{func(e *rackbusv1.GetEvidenceResponse) {
 			e.Status, e.Reason = rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, "not written yet"
@@ -401,6 +426,7 @@ func TestDiagnosticsAndEvidence(t *testing.T) {
 		require.Equal(t, tt.code, got.code, got.stderr)
 		require.Contains(t, got.stderr, tt.says)
 		require.NotContains(t, got.stderr, "s3cret", "a link is a secret for a while")
+		require.NotContains(t, got.stderr, "\x1b")
 		require.NoFileExists(t, l.path("other"))
 	}
 }

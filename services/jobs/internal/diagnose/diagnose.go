@@ -89,7 +89,7 @@ func (s *Starter) Start(ctx context.Context, r *job.Record) error {
 	if err != nil {
 		return fmt.Errorf("look up node of job %s: %w", r.ID, err)
 	}
-	events, err := s.conn.JobEvents(ctx, r.ID, diagnostics.ReadEvents)
+	history, err := diagnostics.ReadHistory(ctx, s.conn, r.ID)
 	if err != nil {
 		return fmt.Errorf("read history of job %s: %w", r.ID, err)
 	}
@@ -97,7 +97,7 @@ func (s *Starter) Start(ctx context.Context, r *job.Record) error {
 	res, err := s.admitter.AdmitLeaf(ctx, admission.Request{
 		Type: job.TypeNodeDiagnostics, RackID: r.RackID, OnBusy: admission.OnBusyRefuse,
 		Idempotency: admission.Idempotency{Caller: "jobs", RPC: "automatic_diagnostics", Key: r.ID.String(), Digest: digest[:]},
-		Nodes:       []admission.Node{diagnostics.AdmissionNode(n.GetTarget(), r.ID, events)},
+		Nodes:       []admission.Node{diagnostics.AdmissionNode(n.GetTarget(), r.ID, history)},
 	})
 	var refusal *admission.Refusal
 	switch {

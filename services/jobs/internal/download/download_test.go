@@ -314,7 +314,7 @@ func TestSecrets(t *testing.T) {
 	_, err = r.w.run(t.Context(), f)
 	var failure *agent.FailureError
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, job.FailurePreconditionFailed, failure.Failure.FailureCode)
+	require.Equal(t, job.FailureCredentialsUnreadable, failure.Failure.FailureCode)
 	require.NotEmpty(t, r.find().GetFailure())
 }
 

@@ -53,10 +53,8 @@ func (s *survey) cluster(ctx context.Context, into diagnostics.Sink) error {
 	if err != nil {
 		return err
 	}
-	out := clusterFile{Enabled: now.Enabled(), Connection: now.Connection}
+	out := clusterFile{Enabled: now.Enabled(), Connection: now.Connection, Document: now.Raw}
 	var failed []error
-	out.Document, err = api.Masked(now.Raw)
-	failed = append(failed, err)
 	for _, name := range []string{nvue.AppController, nvue.AppTelemetry} {
 		app, err := api.App(ctx, name)
 		if err != nil && !errors.Is(err, nvue.ErrNotFound) {
@@ -66,16 +64,13 @@ func (s *survey) cluster(ctx context.Context, into diagnostics.Sink) error {
 			failed = append(failed, err)
 			continue
 		}
-		shown := appIn(now, name, app, err == nil)
-		shown.Document, err = api.Masked(app.Raw)
-		failed = append(failed, err)
-		out.Apps = append(out.Apps, shown)
+		out.Apps = append(out.Apps, appIn(now, name, app, err == nil))
 	}
 	return errors.Join(append(failed, into.JSON("nvue/cluster.json", out))...)
 }
 
 func appIn(now nvue.Cluster, name string, app nvue.App, installed bool) appFile {
-	out := appFile{Name: name, Told: name + " is not installed", Condition: appMissing}
+	out := appFile{Name: name, Told: name + " is not installed", Condition: appMissing, Document: app.Raw}
 	if installed {
 		out.Told = name + " reports " + app.Status
 		for _, more := range []string{app.Reason, app.Info} {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -43,19 +44,19 @@ func Collectors(sw *device.Switch, o Options) []diagnostics.Collector {
 	s := &survey{sw: sw, options: o}
 	all := []diagnostics.Collector{
 		system{s},
-		&collector{"image", true, s.image},
-		&collector{"platform", false, s.documents(
+		s.collector("image", true, s.image),
+		s.collector("platform", false, s.documents(
 			document{"nvue/platform.json", []string{"platform"}},
 			document{"nvue/chassis_location.json", []string{"platform", "chassis-location"}},
-		)},
-		&collector{"switch_firmware", false, s.firmware},
-		&collector{"services", false, s.documents(
+		)),
+		s.collector("switch_firmware", false, s.firmware),
+		s.collector("services", false, s.documents(
 			document{"nvue/api.json", []string{"system", "api"}},
 			document{"nvue/gnmi_server.json", []string{"system", "gnmi-server"}},
-		)},
-		&collector{"actions", false, s.documents(document{"nvue/actions.json", []string{"action"}})},
-		&collector{"cluster", false, s.cluster},
-		&collector{"fabric", false, s.fabric},
+		)),
+		s.collector("actions", false, s.documents(document{"nvue/actions.json", []string{"action"}})),
+		s.collector("cluster", false, s.cluster),
+		s.collector("fabric", false, s.fabric),
 	}
 	if bmc, ok := sw.BMC(); ok {
 		all = append(all, ofBMC(bmc)...)
@@ -63,19 +64,31 @@ func Collectors(sw *device.Switch, o Options) []diagnostics.Collector {
 	return all
 }
 
-// collector is one function of a survey.
-type collector struct {
-	name     string
-	required bool
-	collect  func(ctx context.Context, into diagnostics.Sink) error
+// collector is one function of the survey.
+func (s *survey) collector(name string, required bool, collect func(context.Context, diagnostics.Sink) error) diagnostics.Collector {
+	return diagnostics.NewCollector(name, required, func(ctx context.Context, into diagnostics.Sink) error {
+		return collect(ctx, withoutOwn{into, s.sw})
+	})
 }
 
-func (c *collector) Name() string { return c.name }
+// withoutOwn is a sink that masks the secrets we log in with, wherever the switch or
+// its controller repeats them.
+type withoutOwn struct {
+	diagnostics.Sink
+	sw *device.Switch
+}
 
-func (c *collector) Required() bool { return c.required }
-
-func (c *collector) Collect(ctx context.Context, into diagnostics.Sink) error {
-	return c.collect(ctx, into)
+// JSON adds a document.
+func (w withoutOwn) JSON(name string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	masked, err := w.sw.NVUE.Masked(raw)
+	if err != nil {
+		return err
+	}
+	return w.Sink.JSON(name, masked)
 }
 
 // survey reads one switch.
@@ -259,11 +272,8 @@ func (s *survey) firmware(ctx context.Context, into diagnostics.Sink) error {
 	}
 	var out firmwareFile
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		raw, err := api.Masked(found[name].Raw)
-		if err != nil {
-			return err
-		}
-		out.Components = append(out.Components, componentFile{name, found[name].Version, found[name].Health, found[name].Pending, raw})
+		c := found[name]
+		out.Components = append(out.Components, componentFile{name, c.Version, c.Health, c.Pending, c.Raw})
 	}
 	return into.JSON("nvue/firmware.json", out)
 }
