@@ -63,8 +63,8 @@ func TestTaskLocations(t *testing.T) {
 			got := c.upload(noTargets, "bmc_2.bin", []byte("x"))
 			require.Equal(t, 202, got.status)
 			uri := tt.uri(t, d, got)
-			require.Eventually(t, func() bool { return c.get(uri).status == 200 }, 5*time.Second, time.Millisecond)
-			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return c.get(uri).status == 200 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 20*time.Second, time.Millisecond)
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestEmptyMonitor(t *testing.T) {
 		require.Equal(t, 202, running.status)
 		require.Empty(t, running.raw)
 		last := running
-		require.Eventually(t, func() bool { last = c.get(uri); return last.status != 202 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { last = c.get(uri); return last.status != 202 }, 20*time.Second, time.Millisecond)
 		if end == nil {
 			require.Equal(t, 204, last.status)
 		} else {
@@ -162,7 +162,7 @@ func TestWaysToUpdate(t *testing.T) {
 			require.Equal(t, status(bmc.PushMultipart), c.upload(noTargets, "bmc_2.bin", []byte("x")).status)
 			require.Equal(t, status(bmc.PushOctet), c.post(update+"/update", firmwarepackage.Raw("bmc_2.bin", 0)).status)
 			require.Equal(t, status(bmc.PushSimple), simple(c, strings.TrimPrefix(server.URL("bmc_2.bin"), "https://")).status)
-			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 20*time.Second, time.Millisecond)
 		})
 	}
 	_, d, c := tray(t)
@@ -379,7 +379,7 @@ func TestImmediateVersions(t *testing.T) {
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.Immediate, k.UploadAnswer = true, bmc.AnswerOKEmpty })
 	require.Equal(t, 200, c.upload(noTargets, "bmc_2.bin", []byte("x")).status)
-	require.Eventually(t, func() bool { return c.version("FW_BMC_0") == "2" }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.version("FW_BMC_0") == "2" }, 20*time.Second, time.Millisecond)
 	require.Zero(t, d.Resets())
 }
 

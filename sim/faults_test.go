@@ -174,7 +174,7 @@ func TestRefuse(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := c.try("GET", system, "")
 			return errors.Is(err, syscall.ECONNREFUSED)
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 		require.True(t, rack.RemoveFault(id))
 		require.Equal(t, 200, c.get(system).status)
 	})
@@ -206,7 +206,7 @@ func TestRefusingOutage(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.try("GET", root, "")
 		return errors.Is(err, syscall.ECONNREFUSED)
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	c.awaitUp()
 
 	d.Restart()

@@ -215,7 +215,7 @@ func (c *client) follow(uri string) reply {
 	require.Eventually(c.t, func() bool {
 		last = c.get(uri)
 		return last.status == http.StatusOK && last.get("TaskState") != "Running"
-	}, 5*time.Second, 5*time.Millisecond, "task %s", uri)
+	}, 20*time.Second, 5*time.Millisecond, "task %s", uri)
 	return last
 }
 
@@ -239,7 +239,7 @@ func (c *client) awaitUp() {
 	require.Eventually(c.t, func() bool {
 		r, err := c.request(c.t.Context(), http.MethodGet, root, nil, nil)
 		return err == nil && r.status == http.StatusOK
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 }
 
 func pldm(t *testing.T, version string, components ...firmwarepackage.Component) []byte {

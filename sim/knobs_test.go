@@ -51,7 +51,7 @@ func TestTaskStuck(t *testing.T) {
 	_, d, c := tray(t)
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.TaskStuckAt = 42 })
 	uri := c.taskURI(c.upload(noTargets, "bmc_2.bin", []byte("x")))
-	require.Eventually(t, func() bool { return c.get(uri).get("PercentComplete") == 42.0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.get(uri).get("PercentComplete") == 42.0 }, 20*time.Second, time.Millisecond)
 	<-time.After(2 * quick.Task) // past its time, it must still be there
 	require.Equal(t, "Running", c.get(uri).get("TaskState"))
 	require.Equal(t, 42.0, c.get(uri).get("PercentComplete"))
@@ -78,7 +78,7 @@ func TestRestartDuringUpdate(t *testing.T) {
 			_, d, c := tray(t)
 			d.UpdateKnobs(func(k *bmc.Knobs) { k.RestartDuringUpdate = &tt.restart })
 			uri := c.taskURI(c.upload(noTargets, "bmc_2.bin", []byte("x")))
-			require.Eventually(t, func() bool { return d.Resets() == 1 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return d.Resets() == 1 }, 20*time.Second, time.Millisecond)
 			require.Equal(t, 503, c.get(uri).status)
 			c.awaitUp()
 			if tt.state == "" {
@@ -86,7 +86,7 @@ func TestRestartDuringUpdate(t *testing.T) {
 			} else {
 				require.Equal(t, tt.state, c.follow(uri).get("TaskState"))
 			}
-			require.Eventually(t, func() bool { return (len(d.Pending()) > 0) == tt.pending }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return (len(d.Pending()) > 0) == tt.pending }, 20*time.Second, time.Millisecond)
 			require.Equal(t, tt.active, c.version("FW_BMC_0") == "2")
 		})
 	}
@@ -148,7 +148,7 @@ func TestUploadAnswers(t *testing.T) {
 			} else {
 				require.NotNil(t, got.get(tt.member...))
 			}
-			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return d.Pending()["FW_BMC_0"] == "2" }, 20*time.Second, time.Millisecond)
 			if tt.answer != bmc.AnswerOKEmpty {
 				require.Equal(t, 202, c.get(tasks+"/0").status)
 			}
@@ -211,7 +211,7 @@ func TestBackgroundCopy(t *testing.T) {
 	require.Equal(t, "InProgress", status())
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.BackgroundCopy = 50 * time.Millisecond })
 	require.Equal(t, "InProgress", status())
-	require.Eventually(t, func() bool { return status() == "Completed" }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return status() == "Completed" }, 20*time.Second, time.Millisecond)
 }
 
 func TestHandoffShapes(t *testing.T) {
@@ -226,7 +226,7 @@ func TestHandoffShapes(t *testing.T) {
 			require.Eventually(t, func() bool {
 				got = c.get(uri)
 				return got.get("EndTime") != nil
-			}, 5*time.Second, time.Millisecond)
+			}, 20*time.Second, time.Millisecond)
 			if shape == bmc.HandoffAborted {
 				require.Equal(t, []any{"Cancelled", "Warning", 100.0},
 					[]any{got.get("TaskState"), got.get("TaskStatus"), got.get("PercentComplete")})

@@ -153,7 +153,7 @@ func TestPowerTransitionsTakeTime(t *testing.T) {
 	rack := start(t, sim.Options{Compute: 1, Timing: bmc.Timing{PowerOn: 40 * time.Millisecond, Shutdown: 40 * time.Millisecond}})
 	c := newClient(t, rack, rack.Devices()[0])
 	settle := func(want string) {
-		require.Eventually(t, func() bool { return c.get(system).get("PowerState") == want }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.get(system).get("PowerState") == want }, 20*time.Second, time.Millisecond)
 	}
 	c.hostReset("GracefulShutdown")
 	require.Equal(t, "PoweringOff", c.get(system).get("PowerState"))

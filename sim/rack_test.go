@@ -121,7 +121,7 @@ func TestRequestLog(t *testing.T) {
 	c.do("GET", system+"?x=1", nil, "User-Agent", "probe/1")
 	c.hostReset("ForceOff")
 	c.post(root+"/Nothing", obj{"unread": true})
-	require.Eventually(t, func() bool { return len(out.all(t)) == 3 }, 2*time.Second, time.Millisecond, "flushed while open")
+	require.Eventually(t, func() bool { return len(out.all(t)) == 3 }, 20*time.Second, time.Millisecond, "flushed while open")
 	log := out.all(t)
 
 	at, err := time.Parse(time.RFC3339Nano, log[0]["time"].(string))
@@ -178,7 +178,7 @@ func TestPartialUpload(t *testing.T) {
 			require.Less(t, got[0].Bytes, int64(1<<20))
 			require.NotEmpty(t, got[0].SHA256)
 			require.Empty(t, d.Tasks())
-			require.Eventually(t, func() bool { return len(out.all(t)) == 1 }, 2*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return len(out.all(t)) == 1 }, 20*time.Second, time.Millisecond)
 			require.Equal(t, false, out.all(t)[0]["complete"])
 		})
 	}

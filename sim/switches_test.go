@@ -114,5 +114,5 @@ func TestSwitchesLosePowerWithTheShelves(t *testing.T) {
 	_, err := net.Dial("tcp", s.Addr("bmc"))
 	require.ErrorContains(t, err, "refused")
 	c.post(actions+"On", obj{"OnType": "On"})
-	require.Eventually(t, s.Up, 5*time.Second, time.Millisecond)
+	require.Eventually(t, s.Up, 20*time.Second, time.Millisecond)
 }

@@ -288,7 +288,7 @@ func TestSupermicro(t *testing.T) {
 	resets := d.Resets()
 	uri := c.taskURI(c.upload(targets(inventory+"FW_BMC_0"), "obmc_9.bin", firmwarepackage.Raw("obmc_9.bin", 0)))
 	require.Equal(t, "Running", c.get(uri).get("TaskState"))
-	require.Eventually(t, func() bool { return d.Resets() == resets+1 }, 5*time.Second, time.Millisecond, "the BMC restarts itself")
+	require.Eventually(t, func() bool { return d.Resets() == resets+1 }, 20*time.Second, time.Millisecond, "the BMC restarts itself")
 	require.Equal(t, 503, c.get(uri).status)
 	c.awaitUp()
 	require.Equal(t, 404, c.get(uri).status, "its task is gone")
@@ -355,7 +355,7 @@ func TestDeltaUpdates(t *testing.T) {
 		d.SetTiming(bmc.Timing{Task: 400 * time.Millisecond, BMCOutage: 20 * time.Millisecond})
 		before := c.version("FW_PMC_primary")
 		uri := c.taskURI(c.post(update+"/update", controller))
-		require.Eventually(t, func() bool { return d.Resets() == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return d.Resets() == 1 }, 20*time.Second, time.Millisecond)
 		require.Equal(t, before, d.Version("FW_PMC_primary"))
 		c.awaitUp()
 		require.Equal(t, "Completed", c.follow(uri).get("TaskState"))
@@ -368,7 +368,7 @@ func TestDeltaUpdates(t *testing.T) {
 			d.UpdateKnobs(func(k *bmc.Knobs) { k.Handoff = shape })
 			c.do("PATCH", update, obj{"HttpPushUriOptions": obj{"HttpPushUriApplyTime": obj{"ApplyTime": "OnReset"}}})
 			uri := c.taskURI(c.post(update+"/update", controller))
-			require.Eventually(t, func() bool { return c.get(uri).get("EndTime") != nil }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return c.get(uri).get("EndTime") != nil }, 20*time.Second, time.Millisecond)
 			require.Zero(t, d.Resets())
 			require.NotEqual(t, "1.2.0", c.version("FW_PMC_primary"))
 			require.Equal(t, 200, c.post(root+"/Managers/PMC_0/Actions/Manager.Reset", obj{"ResetType": "GracefulRestart"}).status)
@@ -410,7 +410,7 @@ func TestSerialFallback(t *testing.T) {
 		require.Eventually(t, func() bool {
 			page = c.get(units + "/powerdevice" + i)
 			return page.get("updateProgress") == 0.0 && page.get("state") == "Enabled"
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 		return page
 	}
 	require.Equal(t, "0xf1 / 0xf1", push("0").get("Version"))

@@ -207,7 +207,7 @@ func TestShelfControllerImmediate(t *testing.T) {
 	_, d, c := shelf(t)
 	// Shelves also take the push on the UpdateService itself.
 	require.Equal(t, 202, c.post(update, firmwarepackage.Raw("pmc_r3.bin", 0)).status)
-	require.Eventually(t, func() bool { return d.Resets() == 1 }, 5*time.Second, time.Millisecond, "it restarts itself")
+	require.Eventually(t, func() bool { return d.Resets() == 1 }, 20*time.Second, time.Millisecond, "it restarts itself")
 	c.awaitUp()
 	require.Equal(t, "r3", c.version("pmc_5c3f81d0"))
 }
@@ -260,7 +260,7 @@ func TestSupplyUpdates(t *testing.T) {
 		require.Eventually(t, func() bool {
 			p := unit(c, i)
 			return p.get("Version") == "0xf1 / 0xf1" && p.get("updateProgress") == 0.0
-		}, 5*time.Second, time.Millisecond)
+		}, 20*time.Second, time.Millisecond)
 	}
 
 	t.Run("one", func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestSupplyUpdates(t *testing.T) {
 		d.SetTiming(bmc.Timing{Task: 500 * time.Millisecond})
 		c.post(push, image, "LiteonPowerDeviceId", "0")
 		require.Equal(t, "Updating", unit(c, "0").get("state"))
-		require.Eventually(t, func() bool { return unit(c, "0").get("status") == "Failed" }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return unit(c, "0").get("status") == "Failed" }, 20*time.Second, time.Millisecond)
 		require.NotEqual(t, "0xf1 / 0xf1", c.version("powerdevice0"))
 	})
 }

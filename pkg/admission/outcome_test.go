@@ -116,7 +116,7 @@ func TestBrokerLostBetweenChunks(t *testing.T) {
 // However many wait for a broker that is away, each is told in time.
 func TestEveryoneIsToldInTime(t *testing.T) {
 	t.Parallel()
-	const limit = 500 * time.Millisecond
+	const limit = time.Second
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.BrokerLimit, o.BrokerPause = limit, 20*time.Millisecond })
 	h.b.Close()

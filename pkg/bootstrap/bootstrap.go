@@ -231,8 +231,10 @@ func (b *builder) serverName(i int) string {
 	if b.Profile == Leaf {
 		return "leaf-" + b.Site
 	}
-	return fmt.Sprintf("nats-%d", i)
+	return hubServer(i)
 }
+
+func hubServer(i int) string { return fmt.Sprintf("nats-%d", i) }
 
 // environment writes the variables of a nats-server, or adds those it lacks.
 func (b *bundle) environment(i int, name string) error {

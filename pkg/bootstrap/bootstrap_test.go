@@ -242,20 +242,29 @@ func TestStaleCertificates(t *testing.T) {
 	require.Equal(t, []string{filepath.Join(dir, "secrets", "tls", "jobs.crt")}, run(t, moved).Stale)
 }
 
+// asSite makes the options those of a leaf site.
+func asSite(o *bootstrap.Options, name string) {
+	o.Profile, o.NATSHosts, o.HubHosts, o.Site = bootstrap.Leaf, []string{"nats.b.example.net"}, []string{"nats-0.example.net"}, name
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*bootstrap.Options){
-		"profile":        func(o *bootstrap.Options) { o.Profile = "double" },
-		"directory":      func(o *bootstrap.Options) { o.Dir = "" },
-		"servers":        func(o *bootstrap.Options) { o.NATSHosts = o.NATSHosts[:2] },
-		"port":           func(o *bootstrap.Options) { o.NATSHosts[0] = "nats-0:99999" },
-		"IPv6":           func(o *bootstrap.Options) { o.NATSHosts[0] = "2001:db8::1" },
-		"host":           func(o *bootstrap.Options) { o.APIHosts[0] = "a b" },
-		"no API":         func(o *bootstrap.Options) { o.APIHosts = nil },
-		"path":           func(o *bootstrap.Options) { o.InstallDir = "/etc/rack bus" },
-		"relative path":  func(o *bootstrap.Options) { o.StateDir = "state" },
-		"site":           func(o *bootstrap.Options) { o.Profile, o.NATSHosts, o.HubHosts = "leaf", o.NATSHosts[:1], o.NATSHosts },
-		"hub":            func(o *bootstrap.Options) { o.Profile, o.NATSHosts, o.Site = "leaf", o.NATSHosts[:1], "b" },
-		"line in a host": func(o *bootstrap.Options) { o.NATSHosts[0] = "nats\nRB_NATS_LISTEN=0.0.0.0:1" },
+		"profile":           func(o *bootstrap.Options) { o.Profile = "double" },
+		"directory":         func(o *bootstrap.Options) { o.Dir = "" },
+		"servers":           func(o *bootstrap.Options) { o.NATSHosts = o.NATSHosts[:2] },
+		"port":              func(o *bootstrap.Options) { o.NATSHosts[0] = "nats-0:99999" },
+		"IPv6":              func(o *bootstrap.Options) { o.NATSHosts[0] = "2001:db8::1" },
+		"host":              func(o *bootstrap.Options) { o.APIHosts[0] = "a b" },
+		"no API":            func(o *bootstrap.Options) { o.APIHosts = nil },
+		"path":              func(o *bootstrap.Options) { o.InstallDir = "/etc/rack bus" },
+		"relative path":     func(o *bootstrap.Options) { o.StateDir = "state" },
+		"site":              func(o *bootstrap.Options) { o.Profile, o.NATSHosts, o.HubHosts = "leaf", o.NATSHosts[:1], o.NATSHosts },
+		"hub":               func(o *bootstrap.Options) { o.Profile, o.NATSHosts, o.Site = "leaf", o.NATSHosts[:1], "b" },
+		"site of a process": func(o *bootstrap.Options) { asSite(o, "api") },
+		"site of people":    func(o *bootstrap.Options) { asSite(o, "people") },
+		"site of outsiders": func(o *bootstrap.Options) { asSite(o, "ext") },
+		"site of a server":  func(o *bootstrap.Options) { asSite(o, "nats-1") },
+		"line in a host":    func(o *bootstrap.Options) { o.NATSHosts[0] = "nats\nRB_NATS_LISTEN=0.0.0.0:1" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

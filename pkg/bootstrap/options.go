@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,6 +81,19 @@ type Options struct {
 // siteName keeps the name of a site usable in file names and SPIFFE ids.
 var siteName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
+// hubNames are the directories below install/ that a Single or a Cluster has there:
+// what is copied to one host must not hold the keys of another.
+func hubNames() []string {
+	names := []string{"nats", "people", userSubscriber, userExt}
+	for i := range servers[Cluster] {
+		names = append(names, hubServer(i))
+	}
+	for _, p := range processes() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 // servers is how many nats-servers a profile has.
 var servers = map[Profile]int{Single: 1, Cluster: 3, Leaf: 1}
 
@@ -94,6 +108,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: profile %s has %d nats-server(s), %d given", ErrOptions, o.Profile, want, len(o.NATSHosts))
 	case o.Profile == Leaf && !siteName.MatchString(o.Site):
 		return fmt.Errorf("%w: a leaf site needs a name of small letters, digits and '-', not %q", ErrOptions, o.Site)
+	case o.Profile == Leaf && slices.Contains(hubNames(), o.Site):
+		return fmt.Errorf("%w: a leaf site cannot be called %q: its directory would lie within that of the hub", ErrOptions, o.Site)
 	case o.Profile == Leaf && len(o.HubHosts) != 1 && len(o.HubHosts) != 3:
 		return fmt.Errorf("%w: a leaf site needs the 1 or 3 nats-servers of the hub, %d given", ErrOptions, len(o.HubHosts))
 	case o.Profile != Leaf && len(o.APIHosts) == 0:

@@ -176,11 +176,12 @@ func (c *Conn) WatchCatalog(ctx context.Context, r CatalogRange, each func(Catal
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cons, err := c.js.OrderedConsumer(ctx, streamCatalog, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{r.filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{r.filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, InactiveThreshold: readerLife,
 	})
 	if err != nil {
 		return classify("watch catalogue", err, false)
 	}
+	defer c.dropReader(streamCatalog, cons)
 	info, err := cons.Info(ctx)
 	if err != nil {
 		return classify("watch catalogue", err, false)

@@ -114,7 +114,7 @@ func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*Ev
 	rctx, cancel := context.WithCancel(ctx)
 	cons, err := c.js.OrderedConsumer(rctx, streamEvents, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjEvtPrefix + strconv.Itoa(partition) + ".>"},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, InactiveThreshold: readerLife,
 	})
 	if err != nil {
 		cancel()
@@ -138,7 +138,10 @@ func (c *Conn) ReadEvents(ctx context.Context, partition int, after uint64) (*Ev
 		cancel()
 		return nil, classify("read events", err, false)
 	}
-	r.stop = cc.Stop
+	r.stop = func() {
+		cc.Stop()
+		c.dropReader(streamEvents, cons)
+	}
 	return r, nil
 }
 
@@ -223,11 +226,12 @@ func (c *Conn) replay(ctx context.Context, stream, filter string, policy jetstre
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cons, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{filter}, DeliverPolicy: policy,
+		FilterSubjects: []string{filter}, DeliverPolicy: policy, InactiveThreshold: readerLife,
 	})
 	if err != nil {
 		return classify("replay "+stream, err, false)
 	}
+	defer c.dropReader(stream, cons)
 	info, err := cons.Info(ctx)
 	if err != nil {
 		return classify("replay "+stream, err, false)

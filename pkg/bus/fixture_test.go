@@ -5,6 +5,7 @@ package bus
 import (
 	"crypto/rand"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -19,7 +20,16 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if store := os.Getenv(storeOfProcess); store != "" {
+		if err := serve(store); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second

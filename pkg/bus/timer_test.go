@@ -52,7 +52,7 @@ func TestTimers(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(time.Second):
+	case <-time.After(patience):
 		t.Fatal("timers do not stop at once")
 	}
 	require.Empty(t, fired)

@@ -31,11 +31,12 @@ func (c *Conn) WatchRecords(ctx context.Context, each func(RecordUpdate)) error 
 	defer cancel()
 	cons, err := c.js.OrderedConsumer(ctx, streamState, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjJobPrefix + ">", subjGonePrefix + ">"},
-		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
+		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy, InactiveThreshold: readerLife,
 	})
 	if err != nil {
 		return classify("watch records", err, false)
 	}
+	defer c.dropReader(streamState, cons)
 	info, err := cons.Info(ctx)
 	if err != nil {
 		return classify("watch records", err, false)

@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait for something that must happen.
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 var errBroken = errors.New("the device room is on fire")
 

@@ -96,7 +96,7 @@ func TestF12SilentDeviceDoesNotHoldUpOthers(t *testing.T) {
 		_, err := silent.PowerState(ctx)
 		over <- err
 	}()
-	require.Eventually(t, func() bool { return len(b.requests("GET", systemURI)) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.requests("GET", systemURI)) == 1 }, 20*time.Second, time.Millisecond)
 	for range 20 {
 		_, err := other.client(gb200).PowerState(t.Context())
 		require.NoError(t, err)

@@ -113,7 +113,7 @@ func metadataAttributes(ctx context.Context, to map[string]string) {
 		}
 		to["on_busy"] = policy
 	}
-	for key, name := range map[string]string{metaJobName: "job_name", metaDeadline: "deadline"} {
+	for key, name := range map[string]string{metaJobName: "job_name", metaDeadline: "deadline", metaRollout: "rollout"} {
 		if value := first(md, key); value != "" {
 			to[name] = printable(value, maxAuditAttribute)
 		}

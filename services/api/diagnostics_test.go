@@ -81,7 +81,7 @@ func TestDiagnoseFailedChildren(t *testing.T) {
 		require.NoError(t, err)
 		return len(list.GetJobs()) == 1 && list.GetJobs()[0].GetJobId() == child.ID.String() &&
 			list.GetJobs()[0].GetAboutJobId() == children[0].String()
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 }
 
 // TestDiagnoseNamedNodes examines nodes by their names, with and without a job.

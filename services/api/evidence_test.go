@@ -139,7 +139,7 @@ func TestBundleSurvivesRestart(t *testing.T) {
 	require.WithinDuration(t, before.Add(10*time.Minute), resp.GetExpiresAt().AsTime(), 2*time.Second)
 	require.True(t, strings.HasPrefix(resp.GetUrl(), web.URL+"/evidence/"+id.String()+"/"+resp.GetFilename()+"?"), resp.GetUrl())
 	for _, asked := range []job.ID{failed, id.Parent()} {
-		require.Eventually(t, func() bool { return h.evidence(asked).GetJobId() == id.String() }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return h.evidence(asked).GetJobId() == id.String() }, 20*time.Second, 5*time.Millisecond)
 	}
 
 	// Everything but the store and the key is new.

@@ -180,5 +180,5 @@ func TestK10JobsOfANodeStandBesideEachOther(t *testing.T) {
 			types = append(types, j.GetType())
 		}
 		return len(types) == 2 && types[0] == string(job.TypeNodeDiagnostics) && types[1] == string(job.TypeFirmwareUpdate)
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 }

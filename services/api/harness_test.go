@@ -117,7 +117,7 @@ func (h *harness) start(change ...func(*Options)) {
 		Profiles: []string{"standard"},
 		Logger:   telemetry.NewLogger(telemetry.LogOptions{Output: h.log, Level: slog.LevelDebug}),
 		Timing: Timing{
-			BrokerLimit: 2 * time.Second, BrokerPause: 20 * time.Millisecond, PowerLimit: 5 * time.Second,
+			BrokerLimit: 20 * time.Second, BrokerPause: 20 * time.Millisecond, PowerLimit: 5 * time.Second,
 			InventoryLimit: 5 * time.Second, CancelWait: 100 * time.Millisecond, HealthInterval: 20 * time.Millisecond,
 			WatchRetry: 20 * time.Millisecond, DrainGrace: time.Millisecond,
 		},
@@ -138,7 +138,7 @@ func (h *harness) start(change ...func(*Options)) {
 	if opts.TLS == nil {
 		h.dial(grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}
-	require.Eventually(t, func() bool { return h.server.view.Ready() == nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return h.server.view.Ready() == nil }, 20*time.Second, 5*time.Millisecond)
 }
 
 func (h *harness) dial(opts ...grpc.DialOption) {

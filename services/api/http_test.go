@@ -119,7 +119,7 @@ func TestBrowsersHaveTheRightsOfTheirCertificates(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	parent, children := s.h.admit("r1", 2)
-	require.Eventually(t, func() bool { _, ok := s.h.server.view.Get(parent); return ok }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := s.h.server.view.Get(parent); return ok }, 20*time.Second, 5*time.Millisecond)
 
 	nobody := s.browser("")
 	resp, body := s.get(nobody, "/")
@@ -171,7 +171,7 @@ func TestBrowsersHaveTheRightsOfTheirCertificates(t *testing.T) {
 			return true
 		})
 		return err == nil && len(outcomes) == 2
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, map[string]string{"spiffe://rackbus/dashboard": "PERMISSION_DENIED", "spiffe://rackbus/ann": "OK"}, outcomes)
 }
 

@@ -200,7 +200,7 @@ func (j *jobsService) CancelJob(ctx context.Context, req *rackbusv1.CancelJobReq
 	case r.Cancel != nil && r.Cancel.Mode >= mode:
 		return &rackbusv1.CancelJobResponse{Job: jobMessage(&r)}, nil
 	}
-	now, note := time.Now(), shorten(req.GetReason(), maxReasonID)
+	now, note := time.Now(), printable(req.GetReason(), maxReasonID)
 	event := job.Event{
 		Kind: job.EventCancelRequested, ID: r.ID, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family,
 		Description: note, At: now,

@@ -221,7 +221,7 @@ func TestListJobs(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return len(list(&rackbusv1.JobFilter{States: []rackbusv1.JobState{rackbusv1.JobState_JOB_STATE_FAILED}})) == 1
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 	require.Len(t, list(nil), 3)
 	require.Len(t, list(&rackbusv1.JobFilter{TopLevelOnly: true, RackId: "r1", Types: []string{"firmware_update"}}), 1)
 	require.Len(t, list(&rackbusv1.JobFilter{ParentJobId: parent.String(), NodeId: "n1"}), 1)
@@ -254,7 +254,7 @@ func TestWatchJobsResumes(t *testing.T) {
 		require.NoError(t, err)
 		return w, cancel
 	}
-	require.Eventually(t, func() bool { _, ok := h.server.view.Get(children[0]); return ok }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := h.server.view.Get(children[0]); return ok }, 20*time.Second, time.Millisecond)
 	w, cancel := watch("")
 	first, err := w.Recv()
 	require.NoError(t, err)

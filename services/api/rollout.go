@@ -116,7 +116,7 @@ func operationDomain(cmd *rackbusv1.JobCommand) string {
 // PauseRollout holds a batch before its next wave. The wave under way goes on.
 func (j *jobsService) PauseRollout(ctx context.Context, req *rackbusv1.PauseRolloutRequest) (*rackbusv1.PauseRolloutResponse, error) {
 	r, err := j.steer(ctx, req.GetJobId(), "rollout paused", func(r job.Record, now time.Time) (job.Record, bool, error) {
-		return job.HoldRollout(r, shorten(req.GetReason(), maxReasonID), callerOf(ctx), now)
+		return job.HoldRollout(r, printable(req.GetReason(), maxReasonID), callerOf(ctx), now)
 	})
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (j *jobsService) ResumeRollout(ctx context.Context, req *rackbusv1.ResumeRo
 // AbortRollout stops a batch: started children go on, all others are cancelled.
 func (j *jobsService) AbortRollout(ctx context.Context, req *rackbusv1.AbortRolloutRequest) (*rackbusv1.AbortRolloutResponse, error) {
 	r, err := j.steer(ctx, req.GetJobId(), "rollout aborted", func(r job.Record, now time.Time) (job.Record, bool, error) {
-		return job.AbortRollout(r, shorten(req.GetReason(), maxReasonID), callerOf(ctx), now)
+		return job.AbortRollout(r, printable(req.GetReason(), maxReasonID), callerOf(ctx), now)
 	})
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (h *harness) waves(nodes int, pairs ...string) (*rackmanager.BatchUpdateFir
 
 func TestRolloutMetadata(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
+	h := newHarness(t, asAdmin)
 	for _, bad := range []struct {
 		pairs []string
 		text  string
@@ -69,6 +69,7 @@ func TestRolloutMetadata(t *testing.T) {
 	require.Equal(t, rackbusv1.RolloutState_ROLLOUT_STATE_PAUSING, o.GetState())
 	require.Empty(t, o.GetPlaces())
 	require.Equal(t, "The first wave follows; 0 of 2 done in all", got.GetJob().GetStateDescription())
+	require.Equal(t, "wave=50%; per=rack; max-failures=1; pause=5m", h.audited(&rackbusv1.ListAuditRecordsRequest{JobId: id})[0].GetAttributes()["rollout"])
 	require.WithinDuration(t, before.Add(2*time.Hour), got.GetJob().GetDeadline().AsTime(), time.Minute)
 	for i := range uint32(2) {
 		at := node.Ref{RackID: "r1", NodeID: fmt.Sprintf("n%d", i)}
@@ -93,7 +94,7 @@ func TestRolloutMetadata(t *testing.T) {
 			}
 		}
 		return false
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 
 	reset, err := h.rm.BatchResetSwitchFactoryDefault(with(t.Context(), metaRollout, "wave=5; per=domain"),
 		&rackmanager.BatchResetSwitchFactoryDefaultRequest{Nodes: set(switchNode("r1", 1), switchNode("r2", 2))})

@@ -68,7 +68,7 @@ func TestConfigureScaleUpFabricManagerPartly(t *testing.T) {
 // earlier, so that what it has to say still gets through.
 func TestLongChangeAnswersInTime(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *Options) { o.Timing.AnswerMargin = 200 * time.Millisecond })
+	h := newHarness(t, func(o *Options) { o.Timing.AnswerMargin = time.Second })
 	release, told := make(chan struct{}), make(chan time.Time, 1)
 	h.switches(map[string]agent.QueryHandler{opFabricConfigure: func(_ context.Context, q *agent.Query) *rackbusv1.NodeReply {
 		told <- q.Request.GetDeadline().AsTime()
@@ -76,7 +76,7 @@ func TestLongChangeAnswersInTime(t *testing.T) {
 		return agent.Refuse("timeout", "late", "")
 	}})
 	defer close(release)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	end, _ := ctx.Deadline()
 	resp, err := h.rm.ConfigureScaleUpFabricManager(ctx, &rackmanager.ConfigureScaleUpFabricManagerRequest{TopologyType: "topo", Node: switchNode("r1", 1)})
@@ -85,7 +85,7 @@ func TestLongChangeAnswersInTime(t *testing.T) {
 	require.Contains(t, resp.GetMessage(), "no answer within")
 	require.Contains(t, resp.GetMessage(), "it is not known how far the switch got with the scale-up fabric configuration")
 	require.True(t, time.Now().Before(end))
-	require.True(t, (<-told).Before(end.Add(-300*time.Millisecond)), "two margins before the caller")
+	require.True(t, (<-told).Before(end.Add(-1500*time.Millisecond)), "two margins before the caller")
 	require.False(t, h.free("r1", "sw-1"))
 	other, err := h.rm.BatchSetScaleUpFabricState(t.Context(), &rackmanager.BatchSetScaleUpFabricStateRequest{Nodes: set(switchNode("r1", 1))})
 	require.NoError(t, err)

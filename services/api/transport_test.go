@@ -119,7 +119,7 @@ func TestVersionAnswersWithoutTheBus(t *testing.T) {
 	require.Eventually(t, func() bool {
 		resp, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_NOT_SERVING
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestHealthAndMissingMethods(t *testing.T) {
@@ -130,7 +130,7 @@ func TestHealthAndMissingMethods(t *testing.T) {
 		require.Eventually(t, func() bool {
 			resp, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 			return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_SERVING
-		}, 5*time.Second, 10*time.Millisecond, service)
+		}, 20*time.Second, 10*time.Millisecond, service)
 	}
 	for _, method := range []string{"/rack_manager.RackManager/OfALaterVersion", "/rack_manager_v2.RackManagerV2/OfALaterVersion"} {
 		err := h.cc.Invoke(t.Context(), method, &rackmanager.GetVersionRequest{}, &rackmanager.GetVersionResponse{})
@@ -179,7 +179,7 @@ func TestCallsAreLoggedWithoutTheirBody(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register(compute("r1", "a"))
-	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "/rack_manager.RackManager/CreateNodes") }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "/rack_manager.RackManager/CreateNodes") }, 20*time.Second, time.Millisecond)
 	require.Contains(t, h.log.String(), "code=OK")
 	require.Contains(t, h.log.String(), "peer=unknown")
 	require.NotContains(t, h.log.String(), plantedPassword)
@@ -326,7 +326,7 @@ func TestMutualTLSFollowsItsFiles(t *testing.T) {
 	}
 	h.dial(clientTLS(t, ca, "nico"))
 	require.NoError(t, version())
-	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "spiffe://rackbus/nico") }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "spiffe://rackbus/nico") }, 20*time.Second, time.Millisecond)
 	h.dial(clientTLS(t, ca, ""))
 	require.Error(t, version(), "a client certificate is required")
 
@@ -369,7 +369,7 @@ func TestDrain(t *testing.T) {
 
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); h.stop() }()
-	require.Eventually(t, h.server.admitter.Draining, time.Second, time.Millisecond)
+	require.Eventually(t, h.server.admitter.Draining, 20*time.Second, time.Millisecond)
 	up, err := h.rm.UpdateFirmware(t.Context(), &rackmanager.UpdateFirmwareRequest{RackId: "r1", NodeId: "a", Filename: "fw.pkg"})
 	require.NoError(t, err)
 	requireFailure(t, up.GetStatus())

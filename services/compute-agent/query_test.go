@@ -12,6 +12,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/redfish"
 	"github.com/rackbus/rackbus/pkg/redfishagent"
+	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
@@ -65,7 +66,7 @@ func TestRefusedPowerIsToldAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	reply := b.Ask(b.node, redfishagent.OpPowerSet, operation(redfish.PowerForceOff))
-	require.Less(t, time.Since(began), 3*time.Second)
+	require.Less(t, time.Since(began), agenttest.Timing().Redfish.PowerOffLimit)
 	require.Equal(t, string(redfish.CodeInvalidArgument), reply.GetError().GetCode())
 	require.Equal(t, "Base.1.18.ActionParameterNotSupported", reply.GetError().GetMessageId())
 	require.Contains(t, reply.GetError().GetMessage(), "Not with this board.")

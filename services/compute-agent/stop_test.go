@@ -46,6 +46,14 @@ func (b *bench) stopped(admit func() job.ID, change ...func(*agenttest.AgentOpti
 	}
 }
 
+// depth is how deep a run goes without -long.
+func depth(usual stoptest.Depth) stoptest.Depth {
+	if *long {
+		return stoptest.All
+	}
+	return usual
+}
+
 // stoppedUpdate is a tray of a node type with an update.
 func stoppedUpdate(nodeType string) func(*testing.T) *stoptest.Bench {
 	return func(t *testing.T) *stoptest.Bench {
@@ -112,7 +120,13 @@ func TestStopUpdate(t *testing.T) {
 				stoptest.Pinned("activate_aux_cycle", "activate_aux_settle", "activate_power_on", "activate_wait_on"), stoptest.Cut("host_ready", "verify")),
 		},
 	} {
-		t.Run(name, func(t *testing.T) { k.Test(t, *long) })
+		t.Run(name, func(t *testing.T) {
+			if name == "GB200" || name == "in band" {
+				k.Test(t, depth(stoptest.Each))
+				return
+			}
+			k.Test(t, depth(stoptest.Sample))
+		})
 	}
 }
 
@@ -144,7 +158,7 @@ func TestStopDiagnostics(t *testing.T) {
 			return b.stopped(func() job.ID { return b.diagnose(&rackbusv1.NodeDiagnosis{}) })
 		},
 		Stages: slices.Concat(stoptest.Cut("prepare", "collect", "classify", "store"), stoptest.Done("conclude")),
-	}.Test(t, *long)
+	}.Test(t, depth(stoptest.Each))
 }
 
 // A validator that was begun is ended, and its node released.
@@ -189,5 +203,5 @@ func TestStopValidation(t *testing.T) {
 			stoptest.Final("release", "result")[:1],
 			[]stoptest.Stage{{Name: "result", End: "result", Status: job.StageCompleted, State: job.StateCompleted}},
 		),
-	}.Test(t, *long)
+	}.Test(t, depth(stoptest.Each))
 }

@@ -159,7 +159,7 @@ func TestJobPagesAreLive(t *testing.T) {
 	parent, child, other := update("p", "", running, 1), update("c", "tray-1", queued, 0), update("o", "tray-2", queued, 0)
 	child.ParentJobId = "p"
 	s.put(parent, child, other)
-	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "2</b> waiting") }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "2</b> waiting") }, 20*time.Second, 5*time.Millisecond)
 	batch, single, list := s.listen(s.live("/jobs/p"), ""), s.listen(s.live("/jobs/o"), ""), s.listen(s.live("/jobs"), "")
 	child.State = running
 	s.put(child)
@@ -172,7 +172,7 @@ func TestJobPagesAreLive(t *testing.T) {
 func TestTheWatchIsResumed(t *testing.T) {
 	s := newSite(t)
 	s.put(update("j1", "tray-1", running, 10))
-	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "10 %") }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "10 %") }, 20*time.Second, 5*time.Millisecond)
 	before, _ := s.console.fleet.mark()
 	l := s.listen(s.live("/"), "")
 
@@ -185,7 +185,7 @@ func TestTheWatchIsResumed(t *testing.T) {
 	}
 	cut(0)
 	s.put(update("j1", "tray-1", running, 20))
-	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "20 %") }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "20 %") }, 20*time.Second, 5*time.Millisecond)
 	after, _ := s.console.fleet.mark()
 	require.Equal(t, before.life, after.life, "a watch that goes on keeps the versions")
 	l.await(eventPatch)
@@ -193,7 +193,7 @@ func TestTheWatchIsResumed(t *testing.T) {
 	// A token that is too old begins another picture, and every page loads anew.
 	cut(1 << 30)
 	l.await(eventReload)
-	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "20 %") }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.page("/"), "20 %") }, 20*time.Second, 5*time.Millisecond)
 	now, _ := s.console.fleet.mark()
 	require.NotEqual(t, before.life, now.life)
 }
@@ -209,7 +209,7 @@ func TestStreamsAreBoundedAndEnd(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.Equal(t, "2", resp.Header.Get("Retry-After"))
 	l.close()
-	require.Eventually(t, func() bool { return len(s.console.streams) == 0 }, 5*time.Second, time.Millisecond, "a browser that leaves gives its place back")
+	require.Eventually(t, func() bool { return len(s.console.streams) == 0 }, 20*time.Second, time.Millisecond, "a browser that leaves gives its place back")
 	l = s.listen(live, "")
 	s.console.EndStreams()
 	for ok := true; ok; {

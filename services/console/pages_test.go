@@ -38,7 +38,7 @@ func TestRacksShowStatuses(t *testing.T) {
 	require.Eventually(t, func() bool {
 		body = s.page("/")
 		return strings.Contains(body, "42 %")
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 
 	one := cellOf(t, body, "rack-1", "tray-1")
 	require.Contains(t, one, "s-working")
@@ -86,7 +86,7 @@ func TestManyRacksArePaged(t *testing.T) {
 	require.Eventually(t, func() bool {
 		body := s.page("/?show=failed")
 		return strings.Count(body, `class="rack"`) == 1 && strings.Contains(body, "row-33")
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 5*time.Millisecond)
 	require.Equal(t, 7, strings.Count(s.page("/?q=ROW-3"), `class="rack"`), "row-3, and row-30 to row-35")
 }
 

@@ -62,8 +62,8 @@ func quickReboot(o *jobs.Options) {
 	o.ColdReboot = jobs.ColdRebootTiming{
 		PrestagePollMax: 3 * time.Second, DischargeFloor: 40 * time.Millisecond, DischargePollMax: 5 * time.Second,
 		BMCUpFloor: 40 * time.Millisecond, BMCUpPollMax: 5 * time.Second, HelloBackoff: 50 * time.Millisecond,
-		BootWait: 40 * time.Millisecond, PollInterval: 25 * time.Millisecond, ActionLimit: 2 * time.Second,
-		ProbeLimit: 3 * time.Second, ActionSettle: 500 * time.Millisecond, ClockMargin: 20 * time.Millisecond,
+		BootWait: 40 * time.Millisecond, PollInterval: 25 * time.Millisecond, ActionLimit: 5 * time.Second,
+		ProbeLimit: 3 * time.Second, ActionSettle: 2 * time.Second, ClockMargin: 20 * time.Millisecond,
 		AgentWait: 200 * time.Millisecond,
 	}
 	o.DrainTimeout, o.ProgressInterval = 3*time.Second, 20*time.Millisecond

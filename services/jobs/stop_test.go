@@ -35,6 +35,14 @@ func (r *rig) stopped(at node.Ref, change ...func(*jobs.Options)) *stoptest.Benc
 	}
 }
 
+// depth is how deep a run goes.
+func depth() stoptest.Depth {
+	if *long {
+		return stoptest.All
+	}
+	return stoptest.Each
+}
+
 // A sequence is left where no agent acts for it, and everything is free at once.
 func TestStopColdReboot(t *testing.T) {
 	t.Parallel()
@@ -63,7 +71,7 @@ func TestStopColdReboot(t *testing.T) {
 			}
 			return b
 		},
-	}.Test(t, *long)
+	}.Test(t, depth())
 }
 
 // A download that is stopped asks its server for nothing more.
@@ -117,5 +125,5 @@ func TestStopDownload(t *testing.T) {
 			}
 			return b
 		},
-	}.Test(t, *long)
+	}.Test(t, depth())
 }

@@ -76,7 +76,7 @@ func TestDeadlineOfABatch(t *testing.T) {
 	r.armBatch(id, time.Now())   // before the service folds anything of it
 	stubborn := r.session()      // never confirms
 	r.claim(id.Child(4), stubborn.ID())
-	r.start(hasty, func(o *jobs.Options) { o.Limits.DeadlineGrace = 3 * time.Second })
+	r.start(hasty, func(o *jobs.Options) { o.Limits.DeadlineGrace = 6 * time.Second })
 
 	r.await("the request to stop", func() bool {
 		cp, rev := r.checkpoint(id.Child(2))

@@ -17,6 +17,14 @@ import (
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
 
+// depth is how deep a run goes without -long.
+func depth(usual stoptest.Depth) stoptest.Depth {
+	if *long {
+		return stoptest.All
+	}
+	return usual
+}
+
 // stopped is the shelf with a job that is to be stopped.
 func (b *bench) stopped(admit func() job.ID) *stoptest.Bench {
 	return &stoptest.Bench{
@@ -60,7 +68,13 @@ func TestStopUpdate(t *testing.T) {
 			u := activated(f.target(b))
 			return b.stopped(func() job.ID { return b.Admit(b.node, u) })
 		}}
-		t.Run(name, func(t *testing.T) { k.Test(t, *long) })
+		t.Run(name, func(t *testing.T) {
+			if name == "LiteOn supplies one by one" || name == "Delta controller" {
+				k.Test(t, depth(stoptest.Each))
+				return
+			}
+			k.Test(t, depth(stoptest.Sample))
+		})
 	}
 }
 
@@ -77,5 +91,5 @@ func TestStopDiagnostics(t *testing.T) {
 			})
 		},
 		Stages: slices.Concat(stoptest.Cut("prepare", "collect", "classify", "store"), stoptest.Done("conclude")),
-	}.Test(t, *long)
+	}.Test(t, depth(stoptest.Sample))
 }

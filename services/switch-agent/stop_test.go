@@ -89,7 +89,10 @@ func unlimited(stages []stoptest.Stage) []stoptest.Stage {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	cut, pinned := stoptest.Cut, stoptest.Pinned
-	const action = "in flight: action "
+	const (
+		action = "in flight: action "
+		bundle = "firmware_update as a bundle"
+	)
 	for name, k := range map[job.Type]stoptest.Kind{
 		job.TypeFirmwareUpdate: {
 			New: func(t *testing.T) *stoptest.Bench {
@@ -103,7 +106,7 @@ func TestStop(t *testing.T) {
 				stoptest.Brief("outcome"), pinned("activate", "activate_wait"), cut("verify"),
 			),
 		},
-		"firmware_update as a bundle": {
+		bundle: {
 			New: func(t *testing.T) *stoptest.Bench {
 				b := newBench(t, func(o *nvswitch.Options) { o.Model = nvswitch.VRNVL72 })
 				b.timing.CycleProbes = 100
@@ -230,6 +233,15 @@ func TestStop(t *testing.T) {
 			Stages: slices.Concat(cut("prepare", "collect", "classify", "store"), stoptest.Done("conclude")),
 		},
 	} {
-		t.Run(string(name), func(t *testing.T) { k.Test(t, crashtest.Long()) })
+		t.Run(string(name), func(t *testing.T) {
+			switch {
+			case crashtest.Long():
+				k.Test(t, stoptest.All)
+			case name == bundle:
+				k.Test(t, stoptest.Sample)
+			default:
+				k.Test(t, stoptest.Each)
+			}
+		})
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 // machine is a tray whose power a test sets.
 type machine struct {

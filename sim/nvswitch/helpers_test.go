@@ -39,7 +39,7 @@ func quick() nvswitch.Timing {
 	}
 }
 
-const patience = 5 * time.Second
+const patience = 20 * time.Second
 
 func start(t *testing.T, o nvswitch.Options) *nvswitch.Switch {
 	t.Helper()

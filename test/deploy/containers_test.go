@@ -151,6 +151,21 @@ func TestImagesHaveTheCommandsOfTheUnits(t *testing.T) {
 	}
 }
 
+// TestBuildsSeeNoSecrets: what the lab of compose.yaml has made beside the Dockerfile
+// stays out of builds, as it stays out of git.
+func TestBuildsSeeNoSecrets(t *testing.T) {
+	patterns := func(name string) []string {
+		text, err := os.ReadFile(filepath.Join(dockerDir, name))
+		require.NoError(t, err)
+		return strings.Fields(string(text))
+	}
+	ignored := patterns("Dockerfile.dockerignore")
+	for _, made := range patterns(".gitignore") {
+		require.Contains(t, ignored, "deploy/docker/"+strings.Trim(made, "/"))
+	}
+	require.Subset(t, ignored, []string{"**/*.env", "**/*.key", "**/*.seed"})
+}
+
 // TestProgramsNeedNoC: nothing that the images run needs a C library.
 func TestProgramsNeedNoC(t *testing.T) {
 	for _, args := range builds(t) {

@@ -63,7 +63,7 @@ func TestD4JobOutlivesTheConnection(t *testing.T) {
 		RackID: "d4", Compute: 2, Timing: bmc.Timing{Task: 300 * time.Millisecond, BMCOutage: 200 * time.Millisecond},
 	}}})
 	s, rack := &scene{Cluster: c, Client: c.Client(0)}, c.Racks[0]
-	ctx := within(t)
+	ctx := forRack(t)
 	_, err := s.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: s.NodeSet(rack)})
 	require.NoError(t, err)
 	s.WriteTrayPackage("d4.fwpkg", "4.0.1")

@@ -249,6 +249,8 @@ func (s *shell) run(ctx context.Context, block string, env ...string) []string {
 	s.t.Helper()
 	var out []string
 	for _, command := range s.block(block) {
+		// The servers of the cluster want TLS first.
+		command = strings.Replace(command, " --select", " --tlsfirst --select", 1)
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
 		cmd.Dir, cmd.Env = s.dir, append(s.env, env...)
 		var faults bytes.Buffer

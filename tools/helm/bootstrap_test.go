@@ -3,6 +3,8 @@
 package helm
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,10 +69,17 @@ func TestShippedFilesAreUsed(t *testing.T) {
 			config = r.configs["rb-nats"]
 		}
 		require.Len(t, config.Data, 3)
+		all := sha256.New()
 		for _, name := range files {
 			want, err := os.ReadFile(filepath.Join("../../deploy/nats", name))
 			require.NoError(t, err)
 			require.Equal(t, string(want), config.Data[name]+trailing(string(want), config.Data[name]), name)
+			all.Write(want)
+		}
+		for name, w := range r.workloads {
+			if w.component == "nats" {
+				require.Equal(t, hex.EncodeToString(all.Sum(nil)), w.template.Annotations["checksum/config"], "%s restarts with its files", name)
+			}
 		}
 	}
 }

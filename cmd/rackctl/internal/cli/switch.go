@@ -193,6 +193,9 @@ func addComponent(cmd *cobra.Command) func() (rackmanager.SwitchFirmwareComponen
 	word := cmd.Flags().String("component", "", "`COMPONENT`: "+strings.Join(switchComponents, ", ")+" (required)")
 	complete(cmd, "component", switchComponents)
 	return func() (rackmanager.SwitchFirmwareComponentType, error) {
+		if *word == "" {
+			return 0, usagef("--component is needed, one of %s", strings.Join(switchComponents, ", "))
+		}
 		n, known := rackmanager.SwitchFirmwareComponentType_value[componentPrefix+strings.ToUpper(*word)]
 		if !known || n < int32(rackmanager.SwitchFirmwareComponentType_SWITCH_FIRMWARE_COMPONENT_TYPE_BMC) {
 			return 0, usagef("--component %q is none of %s", *word, strings.Join(switchComponents, ", "))

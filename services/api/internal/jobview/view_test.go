@@ -284,7 +284,7 @@ func TestViewFollowsTheBus(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); v.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	require.Eventually(t, func() bool { return v.Ready() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return v.Ready() == nil }, 20*time.Second, time.Millisecond)
 	w, err := v.Watch(Filter{}, "")
 	require.NoError(t, err)
 	defer w.Close()

@@ -128,7 +128,7 @@ func (l *lab) enable(i int) {
 // settled waits until the controller of a switch runs.
 func (l *lab) settled(i int) {
 	l.t.Helper()
-	require.Eventually(l.t, func() bool { return l.switches[i].App(nvue.AppController).Status == "ok" }, 3*time.Second, 5*time.Millisecond)
+	require.Eventually(l.t, func() bool { return l.switches[i].App(nvue.AppController).Status == "ok" }, 20*time.Second, 5*time.Millisecond)
 }
 
 func (l *lab) target(i int) *rackbusv1.NodeTarget {

@@ -24,7 +24,7 @@ func configured(t *testing.T, k nvswitch.Knobs) *lab {
 	t.Helper()
 	l := newLab(t, 1)
 	require.True(t, l.configure(t.Context(), topology).GetConfigured())
-	require.Eventually(t, func() bool { return l.switches[0].App(nvue.AppController).Plane == nvue.ControlPlaneConfigured }, 3*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return l.switches[0].App(nvue.AppController).Plane == nvue.ControlPlaneConfigured }, 20*time.Second, 5*time.Millisecond)
 	l.switches[0].SetKnobs(k)
 	return l
 }
