@@ -44,6 +44,7 @@ LONG := ./pkg/admission ./pkg/ssh ./services/jobs ./services/compute-agent ./ser
 .PHONY: test-long
 test-long: ## run whole what make test takes samples of, such as a crash in every stage
 	go test -race -count=1 -timeout=30m $(LONG) -args -long
+	go test -count=1 ./pkg/agent -run TestA10 -args -long
 
 .PHONY: fuzz
 fuzz: TIME ?= 60s

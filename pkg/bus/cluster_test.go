@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 )
 
 // startCluster runs three servers and returns a connection to them.
-func startCluster(t *testing.T) ([]*broker.Broker, *Conn) {
+func startCluster(t *testing.T, options ...broker.Options) ([]*broker.Broker, *Conn) {
 	t.Helper()
-	brokers := brokertest.StartCluster(t)
+	brokers := brokertest.StartCluster(t, options...)
 	var urls []string
 	for _, b := range brokers {
 		urls = append(urls, b.URL())
@@ -126,4 +127,57 @@ func TestClusterKeepsWhatItAcknowledged(t *testing.T) {
 	got, err := r.Take(<-r.Wait())
 	require.NoError(t, err)
 	require.Equal(t, e.ID, got.ID)
+}
+
+// TestB14StateNeverGoesBackward restarts a follower while the state of a job changes.
+// Whoever asks that server, before, during and after, sees the job go forward only.
+func TestB14StateNeverGoesBackward(t *testing.T) {
+	t.Parallel()
+	options := brokertest.ClusterOptions(t)
+	brokers, c := startCluster(t, options...)
+	rec := leafRecord(newID(t), "n1")
+	tx := c.Begin()
+	tx.CreateRecord(&rec)
+	done, err := tx.Commit(t.Context())
+	require.NoError(t, err)
+	s, err := c.js.Stream(t.Context(), streamState)
+	require.NoError(t, err)
+	follower := slices.IndexFunc(brokers, func(b *broker.Broker) bool {
+		return b.Server().Name() != s.CachedInfo().Cluster.Leader
+	})
+
+	seen := done.Last
+	through := func(b *broker.Broker) func() {
+		reader := open(t, b.URL(), func(o *Options) { o.Replicas, o.Timing = 3, c.Timing() })
+		return func() {
+			_, rev, err := reader.Record(t.Context(), rec.ID)
+			if errors.Is(err, ErrUnavailable) {
+				return
+			}
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, rev, seen, "the state went backward")
+			seen = rev
+		}
+	}
+	change := func(times int, read ...func()) {
+		for range times {
+			rec.Percent = (rec.Percent + 1) % 100
+			tx := c.Begin()
+			tx.ReplaceRecord(&rec, done.Last)
+			done, err = tx.Commit(t.Context())
+			require.NoError(t, err)
+			for _, r := range read {
+				r()
+			}
+		}
+	}
+	before := through(brokers[follower])
+	change(50, before)
+	require.Equal(t, done.Last, seen)
+	brokers[follower].Close()
+	change(200, before)
+	restarted := brokertest.StartCluster(t, options[follower])[0]
+	after := through(restarted) // while the server catches up
+	change(50, before, after)
+	require.Equal(t, done.Last, seen)
 }

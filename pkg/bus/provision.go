@@ -131,7 +131,8 @@ func (c *Conn) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 			got, err = c.js.Consumer(ctx, streamState, want.Durable)
 		}
 	}
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+	// Its stream may have gone since it was looked at.
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: consumer %s does not exist yet", ErrUnavailable, want.Durable)
 	}
 	if err != nil {

@@ -54,6 +54,9 @@ type PublicFailure struct {
 	Message     string        `json:"message"`
 	Phase       string        `json:"phase,omitempty"`
 	Device      *PublicAnswer `json:"device,omitempty"`
+	// DeviceMessageID is Device.MessageID once more, where subscribers had it before
+	// there was Device.
+	DeviceMessageID string `json:"device_message_id,omitempty"`
 }
 
 // PublicAnswer is what a device said when it refused, credentials masked.
@@ -167,6 +170,7 @@ func publicMessage(t *rackbusv1.JobTransition) (*nats.Msg, error) {
 			FailureCode: f.GetFailureCode(), Message: f.GetMessage(), Phase: f.GetPhase(),
 		}
 		if a := f.GetDevice(); a != nil {
+			e.Failure.DeviceMessageID = a.GetMessageId()
 			e.Failure.Device = &PublicAnswer{
 				MessageID: a.GetMessageId(), Message: a.GetMessage(), Severity: a.GetSeverity(),
 				Resolution: a.GetResolution(), HTTPStatus: a.GetHttpStatus(),

@@ -78,7 +78,7 @@ func TestOutboxIsPublishedOnceAndInOrder(t *testing.T) {
 	require.Equal(t, "rackbus.events.rack=201.node-1."+a.String()+".firmware_update.failed", subjects[2])
 	require.Equal(t, &PublicFailure{
 		ErrorCode: "Unauthenticated", FailureCode: "BMC_AUTH_FAILED", Message: "no", Phase: "login",
-		Device: &PublicAnswer{MessageID: "Base.1.0.NoSession"},
+		Device: &PublicAnswer{MessageID: "Base.1.0.NoSession"}, DeviceMessageID: "Base.1.0.NoSession",
 	}, events[2].Failure)
 	left, err := c.countSubjects(t.Context(), streamState, subjOutPrefix+">")
 	require.NoError(t, err)
@@ -100,7 +100,13 @@ func publicEvents(t *testing.T, js jetstream.JetStream) (events []PublicEvent, s
 		var e PublicEvent
 		require.NoError(t, json.Unmarshal(m.Data(), &e))
 		require.Equal(t, fmt.Sprintf("%s:%d", e.JobID, e.N), m.Headers().Get("ce-id"))
-		require.Equal(t, "1.0", m.Headers().Get("ce-specversion"))
+		for name, want := range map[string]string{
+			"ce-specversion": "1.0", "ce-type": "rackbus.job." + e.State + ".v1", "ce-source": "rackbus/jobs",
+			"ce-subject": strings.Join(strings.Split(m.Subject(), ".")[2:5], "/"), "ce-time": e.At.Format(time.RFC3339Nano),
+			"ce-dataschema": publicEventSchema, "content-type": "application/json",
+		} {
+			require.Equal(t, want, m.Headers().Get(name), name)
+		}
 		events, subjects = append(events, e), append(subjects, m.Subject())
 	}
 	return events, subjects

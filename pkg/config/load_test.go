@@ -45,6 +45,7 @@ func TestAnEmptyFileTakesTheDefaults(t *testing.T) {
 	require.Equal(t, 30*time.Second, c.SFTPStepTimeout())
 	require.Equal(t, "/var/lib/rackbus/keys", c.KeyDir())
 	require.Equal(t, "refuse", c.OnBusy("firmware_update"))
+	require.Empty(t, c.Tracing.Endpoint, "traces are off")
 	for jobType, want := range map[string]time.Duration{
 		"firmware_update": 4 * time.Hour, "cold_reboot_sequence": 4 * time.Hour, "switch_system_image_update": 3 * time.Hour,
 		"switch_factory_default_reset": 2 * time.Hour, "switch_sdn_factory_default_reset": 2 * time.Hour,

@@ -87,6 +87,7 @@ func TestSecretsAreMasked(t *testing.T) {
 		"named key":      map[string]any{"Text": "private_key: -----BEGIN PRIVATE KEY-----\n" + secret + "\n-----END PRIVATE KEY-----"},
 		"preshared key":  map[string]any{"pre-shared-key": secret},
 		"access key":     map[string]any{"SecretAccessKey": secret},
+		"community key":  map[string]any{"readonly-community": map[string]any{secret: map[string]any{"access": "any"}, "x": map[string]any{}}},
 		"pair":           []any{map[string]any{"Name": "AdminPassword", "CurrentValue": secret, "Value": secret}},
 		"bearer":         map[string]any{"Message": "sent header Bearer " + secret + "-abcdefgh-4711 to host"},
 		"basic":          map[string]any{"Message": "sent Basic cm9vdDpodW50ZXIyNDcxMQ== to host"},

@@ -71,6 +71,9 @@ func mask(v any, secret bool) any {
 	case map[string]any:
 		pair := secretPair(v)
 		for key, member := range v {
+			if named, ok := member.(map[string]any); ok && strings.HasSuffix(snakeCase(key), "community") {
+				member = maskNames(named)
+			}
 			v[key] = mask(member, secret && key != odataID || secretKey(key) || pair && strings.HasSuffix(strings.ToLower(key), "value"))
 		}
 		return v
@@ -94,6 +97,15 @@ func mask(v any, secret bool) any {
 
 // odataID is where a link leads, which is no secret below whatever name.
 const odataID = "@odata.id"
+
+// maskNames masks the names of members: NVUE has SNMP communities by their names.
+func maskNames(v map[string]any) map[string]any {
+	out := make(map[string]any, len(v))
+	for _, key := range sortedKeys(v) {
+		out[fmt.Sprintf("%s-%d", telemetry.Mask, len(out)+1)] = v[key]
+	}
+	return out
+}
 
 // secretPair tells an element whose value is secret because of the name beside it,
 // as lists of attributes and headers have it.

@@ -77,7 +77,7 @@ func (a *auditor) ended(ctx context.Context, e ended) {
 	record := auditRecord(ctx, e)
 	a.tellLog(ctx, record)
 	id := rand.Text()
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timing.AuditLimit)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.limit(ctx))
 	defer cancel()
 	err := a.to.PutAudit(limit, id, record)
 	if err == nil {
@@ -92,6 +92,15 @@ func (a *auditor) ended(ctx context.Context, e ended) {
 	default:
 		a.lose(record, err)
 	}
+}
+
+// limit is how long the answer of a call waits for its record: no longer than until its
+// caller would be gone.
+func (a *auditor) limit(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return min(a.timing.AuditLimit, time.Until(d)/2)
+	}
+	return a.timing.AuditLimit
 }
 
 // stranger reports whether a caller has shown no certificate. Anybody who reaches the

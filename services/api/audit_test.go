@@ -271,6 +271,24 @@ func TestRecordsWaitForTheBroker(t *testing.T) {
 	}
 }
 
+// The answer of a call that has used up its time goes out before its caller is gone.
+func TestRecordsLeaveTheCallerItsAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := prometheus.NewCounter(prometheus.CounterOpts{Name: "x"})
+		to := &flakyLog{from: time.Now().Add(time.Second), block: true, kept: make(map[string]*rackbusv1.AuditRecord)}
+		a := newAuditor(to, Timing{AuditLimit: time.Second, AuditPatience: time.Second, BrokerPause: 2 * time.Second}, lost,
+			telemetry.NewLogger(telemetry.LogOptions{Output: &lockedBuffer{}}))
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		a.ended(ctx, ended{method: "/rackbus.v1.Jobs/CancelJob", start: start})
+		require.Equal(t, 200*time.Millisecond, time.Since(start))
+		require.NoError(t, ctx.Err())
+		a.close()
+	})
+}
+
 // Nothing about a record harms the call, and what still waits at the end is lost.
 func TestAuditorEnds(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
+	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/secret"
@@ -279,4 +280,12 @@ func TestNoLinkWithoutKeyOrListener(t *testing.T) {
 	two, err := h.diagnose(job.ID{}, "n1", "n2")
 	require.NoError(t, err)
 	require.Contains(t, h.evidence(parseID(t, two.GetJobId())).GetReason(), "ask for one of its children")
+
+	raw, err := bustest.Open(h.broker.URL())
+	require.NoError(t, err)
+	t.Cleanup(raw.Close)
+	require.NoError(t, raw.DropStream(t.Context(), "OBJ_rb_evidence"))
+	resp = h.evidence(id)
+	require.Equal(t, rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, resp.GetStatus())
+	require.Equal(t, reasonUnreadable, resp.GetReason())
 }

@@ -184,6 +184,8 @@ func (j *jobsService) steer(ctx context.Context, text, what string, change func(
 				"reason", next.Rollout.Reason, "peer", callerOf(ctx))
 			return next, nil
 		case errors.Is(err, bus.ErrConflict):
+			// An earlier answer may have been lost, and this conflict be with our own change.
+			uncertain = uncertain || errors.Is(err, bus.ErrOutcomeUnknown)
 		case errors.Is(err, bus.ErrUnavailable), errors.Is(err, bus.ErrOutcomeUnknown):
 			uncertain = true // whether it was done shows when the record is read again
 			if pause(ctx, j.opts.Timing.BrokerPause) != nil {

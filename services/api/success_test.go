@@ -25,6 +25,7 @@ func TestD8NoErrorMessageOnSuccess(t *testing.T) {
 			for _, failure := range []*job.Failure{nil, {}, job.NewFailure(job.FailureTaskException, "left over")} {
 				for _, description := range []string{"", "Completed", "already up to date"} {
 					r := job.Record{Type: typ, State: state, Failure: failure, Description: description, ResultJSON: "{}"}
+					require.Nil(t, jobMessage(&r).GetNodeDiagnostics(), "%s %s", typ, state)
 					s := jobStatus(&r)
 					failed := state.Terminal() && state != job.StateCompleted
 					require.Equal(t, failed, s.GetErrorMessage() != "", "%s %s: %q", typ, state, s.GetErrorMessage())

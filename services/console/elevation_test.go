@@ -115,3 +115,26 @@ func TestTimeline(t *testing.T) {
 		require.Equal(t, want, took(d))
 	}
 }
+
+// TestFleetIsSummedUp: a large fleet costs a live page no more than its racks.
+func TestFleetIsSummedUp(t *testing.T) {
+	var racks []rackView
+	for _, status := range []Status{StatusOK, StatusFailed, StatusOK} {
+		r := rackView{Cells: make([]cellView, 1000)}
+		for i := range r.Cells {
+			r.Cells[i].Status = status
+		}
+		r.Counts = countStatuses(r.Cells)
+		racks = append(racks, r)
+	}
+	all := fleetView(racks)
+	require.Equal(t, 2000, all.Of(StatusOK))
+	require.Equal(t, 1000, all.Of(StatusFailed))
+	require.Zero(t, all.Of(StatusWaiting))
+	for _, c := range all.Counts {
+		if c.Status == StatusOK {
+			require.Equal(t, 1000, c.Before, "the failed ones come first")
+		}
+	}
+	require.Empty(t, all.Cells)
+}

@@ -3,7 +3,9 @@
 package console
 
 import (
+	"html"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -33,8 +35,8 @@ func TestHostileTextsStayTexts(t *testing.T) {
 	s.evidence = &rackbusv1.GetEvidenceResponse{
 		Status: rackbusv1.EvidenceStatus_EVIDENCE_STATUS_AVAILABLE, Url: "javascript:alert(4)", Filename: evil, JobId: "j1",
 	}
-	rackPath := "/racks/r%2F1%20%3Cb%3E&%22%27"
-	nodePath := rackPath + "/nodes/..%252f%20%22%3E%3Csvg%20onload=alert%283%29%3E"
+	rackPath := "/racks/" + url.PathEscape(rack)
+	nodePath := rackPath + "/nodes/" + url.PathEscape(tray)
 	for _, path := range []string{"/", "/?q=%22%3E%3Cimg%20src=x%3E", rackPath, nodePath, "/jobs", "/jobs?rack=%22%3E%3Cimg%20src=x%3E",
 		"/jobs/j1", "/jobs/j1/evidence", "/jobs/j1/do/diagnose", "/nothing/%3Cimg%20src=x%3E"} {
 		resp, body := s.get(path)
@@ -46,5 +48,5 @@ func TestHostileTextsStayTexts(t *testing.T) {
 		}
 		require.Contains(t, resp.Header.Get("Content-Security-Policy"), "script-src 'self'")
 	}
-	require.Contains(t, s.page(rackPath), nodePath[len("/racks/"):len(rackPath)], "links lead there")
+	require.Contains(t, html.UnescapeString(s.page(rackPath)), `href="`+nodePath+`"`, "links lead there")
 }

@@ -244,13 +244,18 @@ func countStatuses(cells []cellView) []statusCount {
 	return out
 }
 
-// fleetView sums up racks.
+// fleetView sums up racks. It looks at their counts alone: every live page asks for it
+// with every change.
 func fleetView(racks []rackView) rackView {
-	v := rackView{HeadID: "fleet"}
-	for _, r := range racks {
-		v.Cells = append(v.Cells, r.Cells...)
+	v := rackView{HeadID: "fleet", Counts: countStatuses(nil)}
+	before := 0
+	for i := range v.Counts {
+		for _, r := range racks {
+			v.Counts[i].Count += r.Counts[i].Count
+		}
+		v.Counts[i].Before = before
+		before += v.Counts[i].Count
 	}
-	v.Counts = countStatuses(v.Cells)
 	return v
 }
 

@@ -52,7 +52,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	}
 	dir := filepath.Join(root, "bin", "test")
 	// Without -trimpath, as everything else that tests build: the packages compiled for one serve the others.
-	args := []string{"build", "-buildvcs=false"}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w"}
 	if *race {
 		dir += "-race"
 		args = append(args, "-race")

@@ -64,7 +64,7 @@ func buildRelease(root, commit, dir, source string) error {
 	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o755)); err != nil {
 		return fmt.Errorf("build %s: %w", commit, err)
 	}
-	args := []string{"build", "-buildvcs=false", "-o", partial + string(filepath.Separator)}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", partial + string(filepath.Separator)}
 	for _, pkg := range packages() {
 		for _, name := range programsOf {
 			if strings.HasSuffix(pkg, "/"+name) {

@@ -81,7 +81,11 @@ func TestSubscribersFollowAThousandJobs(t *testing.T) {
 	out.awaitEnds(ctx, t, len(snapshot.Records))
 	require.Empty(t, cluster.JudgeEvents(out.events(t), snapshot.Records))
 	requireSchema(t, out.lines())
-	shell.checkReplay(ctx, snapshot.Records)
+	byTime := shell.checkReplay(ctx, snapshot.Records)
+	shell.consumer = "script" // a subscriber of its own
+	shell.run(ctx, "operator")
+	require.Equal(t, byTime[:10], events(t, shell.run(ctx, "subscriber")[0]))
+	require.Equal(t, byTime[10:20], events(t, shell.run(ctx, "subscriber")[0]))
 }
 
 // untilSome waits until so many children of a batch have ended.
@@ -222,6 +226,8 @@ type shell struct {
 	t   *testing.T
 	dir string
 	env []string
+	// consumer takes the place of the one that the documentation names.
+	consumer string
 }
 
 func newShell(t *testing.T, c *cluster.Cluster, commands string) *shell {
@@ -251,6 +257,9 @@ func (s *shell) run(ctx context.Context, block string, env ...string) []string {
 	for _, command := range s.block(block) {
 		// The servers of the cluster want TLS first.
 		command = strings.Replace(command, " --select", " --tlsfirst --select", 1)
+		if s.consumer != "" {
+			command = strings.Replace(command, " site ", " "+s.consumer+" ", 1)
+		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
 		cmd.Dir, cmd.Env = s.dir, append(s.env, env...)
 		var faults bytes.Buffer
@@ -263,7 +272,7 @@ func (s *shell) run(ctx context.Context, block string, env ...string) []string {
 }
 
 // checkReplay looks into the past by rack, by job, by time and by state.
-func (s *shell) checkReplay(ctx context.Context, records map[job.ID]job.Record) {
+func (s *shell) checkReplay(ctx context.Context, records map[job.ID]job.Record) (byTime []cluster.Event) {
 	t := s.t
 	t.Helper()
 	var failed job.Record
@@ -277,12 +286,14 @@ func (s *shell) checkReplay(ctx context.Context, records map[job.ID]job.Record) 
 	require.Equal(t, followedRounds, count[job.StateFailed])
 	out := s.run(ctx, "replay", "RACK=row=207", "JOB="+failed.ID.String())
 	require.Len(t, out, 4)
-	byRack, byJob, byTime, byState := events(t, out[0]), events(t, out[1]), events(t, out[2]), events(t, out[3])
+	byRack, byJob, byState := events(t, out[0]), events(t, out[1]), events(t, out[3])
+	byTime = events(t, out[2])
 	require.Empty(t, cluster.JudgeEvents(byTime, records))
 	require.Len(t, byRack, len(byTime), "all jobs are in one rack")
 	require.Empty(t, cluster.JudgeEvents(byJob, map[job.ID]job.Record{failed.ID: failed}))
 	require.Len(t, byJob, int(failed.PublicN))
 	require.Len(t, byState, followedRounds)
+	return byTime
 }
 
 // events reads what `nats --raw` prints.

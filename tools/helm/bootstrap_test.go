@@ -16,10 +16,8 @@ import (
 // TestBootstrapMakesTheSecrets: rackctl bootstrap, with the names that docs/kubernetes.md uses, writes every file that the pods
 // expect in their Secrets, which kubectl makes of the files in these directories.
 func TestBootstrapMakesTheSecrets(t *testing.T) {
-	dir := t.TempDir()
-	rackctl := filepath.Join(dir, "rackctl")
-	run(t, "go", "build", "-buildvcs=false", "-o", rackctl, "./cmd/rackctl")
-	site := filepath.Join(dir, "site")
+	rackctl := filepath.Join(buildPrograms(t), "rackctl")
+	site := filepath.Join(t.TempDir(), "site")
 	run(t, rackctl, "bootstrap", "--out", site, "--profile", "cluster", "--api-host", "rackbus-api.racks.svc",
 		"--nats-host", "rackbus-nats-0", "--nats-host", "rackbus-nats-1", "--nats-host", "rackbus-nats-2")
 

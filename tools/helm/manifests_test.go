@@ -331,11 +331,14 @@ func requireTimeToStop(t *testing.T, w *workload, config string) {
 	require.Greater(t, time.Duration(*w.template.Spec.TerminationGracePeriodSeconds)*time.Second, needed, w.name)
 }
 
-// buildPrograms builds the programs of this tree, which is a workspace of its own.
+// buildPrograms builds rackctl and the programs of this tree, which is a workspace of its own. They stay there, so that the
+// next run builds what has changed.
 func buildPrograms(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
+	dir, err := filepath.Abs("../../bin/test-helm")
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", dir + "/", "./cmd/rackctl"}
 	for _, p := range programs() {
 		args = append(args, fmt.Sprintf("./services/%s/cmd/rackbus-%s", p, p))
 	}

@@ -123,6 +123,16 @@ func (f *evidenceFlags) download(ctx context.Context, p *program, s *server, e *
 	return nil
 }
 
+// reserve makes an empty file where there is none yet, so that nobody else's is replaced.
+// A hard link would do it in one step, but not every file system has them.
+func reserve(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // fileName makes a name that the server gives one of a file in the folder that the
 // caller means: no other folder, no hidden file, nothing a terminal would obey.
 func fileName(told string) string {

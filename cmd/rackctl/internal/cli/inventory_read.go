@@ -174,6 +174,10 @@ func (p *yamlParser) scalar(key *yaml.Node, name string, value *yaml.Node, e *en
 	case e.values[name] != "":
 		p.fault(key, "%s is there twice", name)
 	case value.Tag != "!!null":
-		e.values[name] = strings.TrimSpace(value.Value)
+		text := value.Value
+		if !strings.HasSuffix(name, "_"+keyPassword) {
+			text = strings.TrimSpace(text)
+		}
+		e.values[name] = text
 	}
 }

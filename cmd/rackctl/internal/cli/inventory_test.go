@@ -122,6 +122,10 @@ func TestInventoryPasswords(t *testing.T) {
 	require.Contains(t, got.stderr, "others can read")
 	require.NotContains(t, got.stderr, "pl4nted")
 
+	spaced := l.write("spaced.yaml", []byte("nodes:\n  - {rack: lab, node: t1, type: compute_gb200_nvidia, bmc: {address: 10.0.0.1, password: ' pl4nted '}}\n"))
+	require.Equal(t, cli.ExitOK, l.run("nodes", "create", "-f", spaced, "--user", "admin").code)
+	require.Equal(t, " pl4nted ", password(sent()[0]), "a quoted password is taken as it is")
+
 	bare := l.write("bare.csv", []byte("rack,node,type,bmc_address,bmc_user\nlab,t1,compute_gb200_nvidia,10.0.0.1,\nlab,t2,compute_gb200_nvidia,10.0.0.2,root2\n"))
 	l.write("pw", []byte("from-file\n"))
 	require.Equal(t, cli.ExitOK, l.run("nodes", "create", "-f", bare, "--user", "admin", "--password-file", l.path("pw")).code)

@@ -318,8 +318,12 @@ func stageTable(now time.Time, j *rackbusv1.Job) *table {
 func childTable(now time.Time, children []*rackbusv1.Job) *table {
 	t := &table{columns: columns("NODE", "STATE", ">%", "TOOK", "+JOB", "+ATTEMPT", "+AGENT", "FAILURE", "WHAT")}
 	for _, j := range children {
+		code := field{text: j.GetFailure().GetFailureCode()}
+		if code.text != "" {
+			code.style = bad
+		}
 		t.add(place(j.GetRackId(), j.GetNodeId()), stateField(j.GetState()), percentOf(j), took(now, j), j.GetJobId(), j.GetAttempt(),
-			j.GetAgent(), field{j.GetFailure().GetFailureCode(), bad}, progressText(j))
+			j.GetAgent(), code, progressText(j))
 	}
 	return t
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
@@ -189,7 +188,7 @@ func (v *live) paint() []string {
 	names := 0
 	children := byNode(v.children)
 	for _, c := range children {
-		names = max(names, utf8.RuneCountInString(place(c.GetRackId(), c.GetNodeId())))
+		names = max(names, columnsOf(place(c.GetRackId(), c.GetNodeId())))
 	}
 	names = min(names, max(width/3, 8))
 	room := max(height-len(lines)-2, 1)
@@ -212,10 +211,10 @@ func (v *live) row(j *rackbusv1.Job, width, names int, text string) string {
 	head := ""
 	if names > 0 {
 		name := clip(cell(place(j.GetRackId(), j.GetNodeId())), names)
-		head = "  " + name + strings.Repeat(" ", names-utf8.RuneCountInString(name)) + " "
+		head = "  " + name + strings.Repeat(" ", names-columnsOf(name)) + " "
 	}
 	word := fmt.Sprintf("%-*s", wordWidth, stateWord(j.GetState()))
-	used := utf8.RuneCountInString(head) + barWidth + len(" 100%  ") + len(word) + 2
+	used := columnsOf(head) + barWidth + len(" 100%  ") + len(word) + 2
 	return fmt.Sprintf("%s%s %3d%%  %s  %s", head, bar, done, paint(colours, look, word), clip(text, width-used-1))
 }
 
@@ -238,9 +237,6 @@ func progressText(j *rackbusv1.Job) string {
 		return cell(f.GetMessage())
 	}
 	text := cell(j.GetStateDescription())
-	if r := j.GetRollout(); r != nil && !terminal(j.GetState()) {
-		text += ", " + rolloutText(r)
-	}
 	if c := j.GetChildren(); c != nil && j.GetChildrenTotal() > 0 {
 		return countsText(c, j.GetChildrenTotal()) + "; " + text
 	}
@@ -264,8 +260,17 @@ func countsText(c *rackbusv1.JobCounts, total uint32) string {
 	return text
 }
 
+// rolloutText tells where a rollout stands.
 func rolloutText(r *rackbusv1.Rollout) string {
-	text := fmt.Sprintf("wave %d %s", r.GetWave(), enumWord(r.GetState(), "ROLLOUT_STATE_"))
+	text := fmt.Sprintf("wave %d", r.GetWave())
+	if r.GetWaves() > 0 {
+		text += fmt.Sprintf(" of %d", r.GetWaves())
+	}
+	if r.GetState() == rackbusv1.RolloutState_ROLLOUT_STATE_RELEASED {
+		text += ", every node was started"
+	} else {
+		text += " " + enumWord(r.GetState(), "ROLLOUT_STATE_")
+	}
 	if r.GetReason() != "" {
 		text += ": " + cell(r.GetReason())
 	}

@@ -35,6 +35,9 @@ func Main(env Env, args []string) int {
 	if errors.As(err, &judged) {
 		code = judged.code
 	}
+	if judged == nil { // cobra counts arguments, and does not say what they are
+		fmt.Fprintf(env.Stderr, "Usage: %s\n", cmd.UseLine())
+	}
 	if code == ExitUsage {
 		fmt.Fprintf(env.Stderr, "See '%s --help'.\n", cmd.CommandPath())
 	}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"unicode"
+
+	"golang.org/x/text/width"
 )
 
 // style is a colour of a text.
@@ -127,7 +129,7 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 	widths := make([]int, len(t.columns))
 	for _, row := range rows {
 		for _, i := range shown {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+			widths[i] = max(widths[i], columnsOf(row[i].text))
 		}
 	}
 	for _, row := range rows {
@@ -142,7 +144,7 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 			if last && limit > 0 {
 				f.text = clip(f.text, limit-at)
 			}
-			pad := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(f.text), 0))
+			pad := strings.Repeat(" ", max(widths[i]-columnsOf(f.text), 0))
 			at += widths[i]
 			switch {
 			case t.columns[i].right:
@@ -157,13 +159,42 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 	}
 }
 
-// clip cuts a text to a width.
-func clip(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
+// clip cuts a text to a width in columns.
+func clip(text string, limit int) string {
+	if columnsOf(text) <= limit {
 		return text
 	}
-	if width < 1 {
+	if limit < 1 {
 		return ""
 	}
-	return string([]rune(text)[:width-1]) + "…"
+	text = strings.ToValidUTF8(text, "?")
+	at, left := 0, limit-1
+	for i, r := range text {
+		if left -= columnsOfRune(r); left < 0 {
+			break
+		}
+		at = i + len(string(r))
+	}
+	return text[:at] + "…"
+}
+
+// columnsOf is how many columns of a terminal a text takes.
+func columnsOf(text string) int {
+	n := 0
+	for _, r := range text {
+		n += columnsOfRune(r)
+	}
+	return n
+}
+
+func columnsOfRune(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0 // drawn over the one before
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
 }

@@ -50,18 +50,29 @@ func StoreDir(t testing.TB) string {
 	return dir
 }
 
-// StartCluster runs three servers on this host until the test ends.
-func StartCluster(t testing.TB) []*broker.Broker {
+// ClusterOptions are those of three servers on this host.
+func ClusterOptions(t testing.TB) []broker.Options {
 	t.Helper()
-	const n = 3
-	ports := FreePorts(t, n)
-	brokers := make([]*broker.Broker, n)
-	started := make(chan error, n)
-	for i := range brokers {
-		o := broker.Options{
+	ports := FreePorts(t, 3)
+	options := make([]broker.Options, len(ports))
+	for i := range options {
+		options[i] = broker.Options{
 			Name: fmt.Sprintf("n%d", i), StoreDir: StoreDir(t), Host: "127.0.0.1", Port: -1,
 			Cluster: &broker.Cluster{Name: "test", Port: ports[i], Peers: ports},
 		}
+	}
+	return options
+}
+
+// StartCluster runs servers, three unless options are given, until the test ends.
+func StartCluster(t testing.TB, options ...broker.Options) []*broker.Broker {
+	t.Helper()
+	if len(options) == 0 {
+		options = ClusterOptions(t)
+	}
+	brokers := make([]*broker.Broker, len(options))
+	started := make(chan error, len(options))
+	for i, o := range options {
 		go func() {
 			var err error
 			brokers[i], err = broker.Start(o)
