@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/rackbus/rackbus/services/api/internal/jobview"
 )
 
 // unary logs a call, turns errors into statuses, and survives its panic.
@@ -56,6 +59,17 @@ func (s *Server) panicked(ctx context.Context, method string, p any) error {
 	return errorf(CodeInternal, "internal error; see the log of the service")
 }
 
+// betweenLives reports that a call found no more than a replica that has just
+// begun, or is about to end.
+func (s *Server) betweenLives(err error) bool {
+	select {
+	case <-s.stopped:
+		return true
+	default:
+		return errors.Is(err, jobview.ErrNotReady)
+	}
+}
+
 // logCall writes one line per call, without anything of its body but the reason
 // of a failure that the published answer has no field for.
 func (s *Server) logCall(ctx context.Context, method string, start time.Time, reason string, err error) {
@@ -70,7 +84,7 @@ func (s *Server) logCall(ctx context.Context, method string, start time.Time, re
 	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("err", err))
-		if code == codes.Internal || code == codes.Unavailable {
+		if code == codes.Internal || code == codes.Unavailable && !s.betweenLives(err) {
 			level = slog.LevelWarn
 		}
 	}

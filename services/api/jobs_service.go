@@ -266,7 +266,7 @@ func (j *jobsService) GetJobEvents(ctx context.Context, req *rackbusv1.GetJobEve
 func viewError(err error) error {
 	switch {
 	case errors.Is(err, jobview.ErrNotReady):
-		return &Error{CodeUnavailable, err.Error(), nil}
+		return &Error{CodeUnavailable, err.Error(), err}
 	case errors.Is(err, jobview.ErrBadToken):
 		return &Error{CodeInvalidArgument, err.Error(), nil}
 	case errors.Is(err, jobview.ErrTokenTooOld):

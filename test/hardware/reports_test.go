@@ -18,7 +18,7 @@ func serviceReports() map[string]string {
 	return map[string]string{
 		"pkg/admission":          "A1 C3 C5 K13",
 		"pkg/agent":              "A3 A5 A6 A10 A11 B6 B11",
-		"pkg/bus":                "A7 A9 B1 B4 B5 B7 B9 B10 C3 C8",
+		"pkg/bus":                "A7 A9 B1 B4 B5 B7 B9 B10 B14 C3 C8",
 		"pkg/process":            "C8",
 		"services/jobs":          "A11 C2 K4",
 		"services/api":           "C2 C6 C7 D1 D3 D8 K6 K9 K10",
