@@ -38,7 +38,7 @@ test-alerts: ## check the alerts, the dashboard and the runbook against docs/met
 	GOWORK=off go -C tools/promql test -count=1 ./...
 
 # The packages whose tests have the flag -long.
-LONG := ./pkg/admission ./pkg/ssh ./services/jobs ./services/compute-agent ./services/powershelf-agent ./services/switch-agent \
+LONG := ./pkg/admission ./pkg/ssh ./test/deploy ./services/jobs ./services/compute-agent ./services/powershelf-agent ./services/switch-agent \
 	$(addprefix ./services/switch-agent/internal/,fabric security/certificate security/factoryreset security/password)
 
 .PHONY: test-long

@@ -96,7 +96,7 @@ func (c *Conn) ensure(ctx context.Context, create bool) error {
 // tellMissing tells an operator of what was there before: its content is lost.
 func (c *Conn) tellMissing(what, name string) {
 	if c.verified.Load() {
-		c.log.Error("bus has lost "+what+", it is created again without its content", "name", name)
+		c.log.Error("bus has lost what it kept, it is created again without its content", "what", what, "name", name)
 	}
 }
 

@@ -141,7 +141,7 @@ func Run(ctx context.Context, p Program, cfg *config.Config, logs io.Writer) err
 	}
 	env.Tracer = tracing.Provider
 	defer func() {
-		if err := tracing.Close(traceFlush); err != nil {
+		if err := tracing.Close(ctx, traceFlush); err != nil {
 			env.Log.Warn("traces not sent", "err", err)
 		}
 	}()

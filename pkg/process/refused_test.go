@@ -10,34 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/process"
 )
 
 // TestC8RefusedProcessEnds: a process whose credentials the broker does not take ends with code 1, so that whoever
 // started it starts it again.
 func TestC8RefusedProcessEnds(t *testing.T) {
-	known, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := known.PublicKey()
-	require.NoError(t, err)
-	stranger, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	seed, err := stranger.Seed()
-	require.NoError(t, err)
+	url, seed := brokertest.StartRefusing(t)
 	file := filepath.Join(t.TempDir(), "seed")
 	require.NoError(t, os.WriteFile(file, seed, 0o600))
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, Nkeys: []*server.NkeyUser{{Nkey: public}}})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	require.True(t, s.ReadyForConnections(patience))
-
-	path, _ := settings(t, fmt.Sprintf("bus.urls = [%q]\nbus.nkey_seed_file = %q\n", s.ClientURL(), file))
+	path, _ := settings(t, fmt.Sprintf("bus.urls = [%q]\nbus.nkey_seed_file = %q\n", url, file))
 	exit := make(chan int, 1)
 	var out lockedBuilder
 	go func() {

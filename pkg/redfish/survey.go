@@ -92,6 +92,9 @@ type Members struct {
 	Total int
 }
 
+// maxMembers bounds the members that a collection shows whole, in bytes.
+const maxMembers = 32 << 20
+
 // Members lists a collection over all its pages, but no more than limit members:
 // the last ones, which in logs of OpenBMC are the newest. A page of a device may
 // have 1,000 of them.
@@ -120,7 +123,9 @@ func (c *Client) Members(ctx context.Context, uri string, limit int) (Members, e
 				out.Documents[path] = raw
 			}
 		}
-		out.trim(limit)
+		if out.trim(limit) > maxMembers {
+			return Members{}, fault(opSurvey, CodeInvalidResponse, "the members of %s have more than %d MiB", uri, maxMembers>>20)
+		}
 		if uri = doc.link("Members@odata.nextLink"); uri == "" {
 			return out, nil
 		}
@@ -128,15 +133,19 @@ func (c *Client) Members(ctx context.Context, uri string, limit int) (Members, e
 	return Members{}, fault(opSurvey, CodeInvalidResponse, "the pages of %s do not end", uri)
 }
 
-func (m *Members) trim(limit int) {
+// trim leaves the last members, and returns how many bytes they have.
+func (m *Members) trim(limit int) (bytes int) {
 	m.Total = max(m.Total, len(m.URIs))
-	if len(m.URIs) <= limit {
-		return
+	if len(m.URIs) > limit {
+		for _, uri := range m.URIs[:len(m.URIs)-limit] {
+			delete(m.Documents, uri)
+		}
+		m.URIs = append([]string(nil), m.URIs[len(m.URIs)-limit:]...)
 	}
-	for _, uri := range m.URIs[:len(m.URIs)-limit] {
-		delete(m.Documents, uri)
+	for _, body := range m.Documents {
+		bytes += len(body)
 	}
-	m.URIs = append([]string(nil), m.URIs[len(m.URIs)-limit:]...)
+	return bytes
 }
 
 // Absent reports whether an error says that the device does not have a resource.

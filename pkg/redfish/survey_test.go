@@ -78,3 +78,25 @@ func TestDocumentHidesOurPassword(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "192.0.2.9")
 }
+
+// TestMembersAreBounded: the pages of a device that shows more than memory takes are not
+// read to their end.
+func TestMembersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBMC(t)
+	const size, pages = 7 << 20, 8
+	read := 0
+	b.on(logURI, func(w http.ResponseWriter, r *http.Request) {
+		var page int
+		_, _ = fmt.Sscan(r.URL.Query().Get("$skip"), &page)
+		read++
+		next := ""
+		if page+1 < pages {
+			next = fmt.Sprintf(`,"Members@odata.nextLink":"%s?$skip=%d"`, logURI, page+1)
+		}
+		ok(fmt.Sprintf(`{"Members":[{"@odata.id":"%s/%d","Message":"%s"}]%s}`, logURI, page, strings.Repeat("x", size), next))(w, r)
+	})
+	_, err := b.client(gb200).Members(t.Context(), logURI, pages)
+	require.ErrorContains(t, err, "32 MiB")
+	require.Less(t, read, pages)
+}

@@ -66,12 +66,12 @@ func newTracing(processor sdktrace.SpanProcessor, o TracingOptions) *Tracing {
 	return &Tracing{Provider: sdk, sdk: sdk}
 }
 
-// Close sends what is left, within the limit.
-func (t *Tracing) Close(limit time.Duration) error {
+// Close sends what is left, within the limit, also when ctx has ended.
+func (t *Tracing) Close(ctx context.Context, limit time.Duration) error {
 	if t.sdk == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := t.sdk.Shutdown(ctx); err != nil {
 		return fmt.Errorf("send the last traces: %w", err)

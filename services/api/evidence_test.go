@@ -285,6 +285,7 @@ func TestNoLinkWithoutKeyOrListener(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(raw.Close)
 	require.NoError(t, raw.DropStream(t.Context(), "OBJ_rb_evidence"))
+	h.server.opts.Timing.BrokerLimit = 300 * time.Millisecond
 	resp = h.evidence(id)
 	require.Equal(t, rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, resp.GetStatus())
 	require.Equal(t, reasonUnreadable, resp.GetReason())

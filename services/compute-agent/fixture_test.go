@@ -22,7 +22,7 @@ import (
 )
 
 // The tests wait for disks and timers, hardly ever for a processor.
-const sideBySide = "16"
+const sideBySide = "8"
 
 // long runs what differs from the other tests by the place of a death only.
 var long = flag.Bool("long", false, "let agents die in every stage of every flavour")

@@ -39,7 +39,7 @@ import (
 )
 
 // The tests wait for disks and timers, hardly ever for a processor.
-const sideBySide = "16"
+const sideBySide = "8"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -403,3 +403,10 @@ func requireSelectsComponent(t *testing.T, r release, name string, l map[string]
 		require.Equal(t, l["app.kubernetes.io/component"] == w.component, selects(t, s, &w), "%s and the pods of %s", name, w.name)
 	}
 }
+
+// TestLinksLeadToTheAPI: links to evidence begin with the address of the console, which
+// for a listener on all addresses would be localhost.
+func TestLinksLeadToTheAPI(t *testing.T) {
+	config := install(t, "").configs["rackbus"].Data["config.toml"]
+	require.Contains(t, config, `base_url = "https://rackbus-api.racks.svc:8803"`)
+}

@@ -62,7 +62,7 @@ drain_timeout = "{{ int .Values.drainSeconds }}s"
 [console]
 enabled = {{ .Values.console.enabled }}
 port = 8803
-base_url = {{ .Values.console.baseURL | toJson }}
+base_url = {{ default (printf "https://%s-api.%s.svc:8803" (include "rackbus.fullname" .) .Release.Namespace) .Values.console.baseURL | toJson }}
 {{- if ne (toString (index .Values.settings "ssh.host_key_policy")) "off" }}
 
 [ssh]

@@ -13,7 +13,10 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
@@ -37,6 +40,29 @@ func StartIn(t testing.TB, store string, port int) *broker.Broker {
 	t.Cleanup(b.Close)
 	return b
 }
+
+// StartRefusing runs a server until the test ends that knows one user. It returns its
+// address and the seed of another.
+func StartRefusing(t testing.TB) (url string, seed []byte) {
+	t.Helper()
+	known, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := known.PublicKey()
+	require.NoError(t, err)
+	stranger, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	seed, err = stranger.Seed()
+	require.NoError(t, err)
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	require.True(t, s.ReadyForConnections(startLimit))
+	return s.ClientURL(), seed
+}
+
+// startLimit bounds the start of a server without streams.
+const startLimit = 10 * time.Second
 
 // StoreDir returns an empty folder that is removed after the test: in memory
 // where there is such a file system, else that of [testing.TB.TempDir].
