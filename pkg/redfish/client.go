@@ -22,6 +22,8 @@ type Options struct {
 	Pool *Pool
 	// Timing overrides waits and limits.
 	Timing Timing
+	// MembersBytes bounds the members that a collection shows whole; 0 is 32 MiB.
+	MembersBytes int
 	// UserAgent defaults to "rackbus".
 	UserAgent string
 	// Logger defaults to none.
@@ -38,6 +40,8 @@ type Client struct {
 	userAgent string
 	log       *slog.Logger
 	transport http.RoundTripper
+	// membersBytes bounds the members that a collection shows whole.
+	membersBytes int
 	// idle is how long the pool keeps a connection.
 	idle    time.Duration
 	ownPool *Pool
@@ -63,6 +67,9 @@ func New(e Endpoint, o Options) (*Client, error) {
 		timing:    o.Timing.withDefaults(),
 		userAgent: o.UserAgent,
 		log:       o.Logger,
+	}
+	if c.membersBytes = o.MembersBytes; c.membersBytes <= 0 {
+		c.membersBytes = defaultMembersBytes
 	}
 	if c.userAgent == "" {
 		c.userAgent = "rackbus"

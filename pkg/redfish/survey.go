@@ -92,8 +92,8 @@ type Members struct {
 	Total int
 }
 
-// maxMembers bounds the members that a collection shows whole, in bytes.
-const maxMembers = 32 << 20
+// defaultMembersBytes is what the largest logs of trays have some thirty times.
+const defaultMembersBytes = 32 << 20
 
 // Members lists a collection over all its pages, but no more than limit members:
 // the last ones, which in logs of OpenBMC are the newest. A page of a device may
@@ -123,8 +123,8 @@ func (c *Client) Members(ctx context.Context, uri string, limit int) (Members, e
 				out.Documents[path] = raw
 			}
 		}
-		if out.trim(limit) > maxMembers {
-			return Members{}, fault(opSurvey, CodeInvalidResponse, "the members of %s have more than %d MiB", uri, maxMembers>>20)
+		if out.trim(limit) > c.membersBytes {
+			return Members{}, fault(opSurvey, CodeInvalidResponse, "the members of %s have more than %d bytes", uri, c.membersBytes)
 		}
 		if uri = doc.link("Members@odata.nextLink"); uri == "" {
 			return out, nil

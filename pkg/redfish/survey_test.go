@@ -84,7 +84,7 @@ func TestDocumentHidesOurPassword(t *testing.T) {
 func TestMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBMC(t)
-	const size, pages = 7 << 20, 8
+	const size, pages = 1 << 10, 8
 	read := 0
 	b.on(logURI, func(w http.ResponseWriter, r *http.Request) {
 		var page int
@@ -96,7 +96,13 @@ func TestMembersAreBounded(t *testing.T) {
 		}
 		ok(fmt.Sprintf(`{"Members":[{"@odata.id":"%s/%d","Message":"%s"}]%s}`, logURI, page, strings.Repeat("x", size), next))(w, r)
 	})
-	_, err := b.client(gb200).Members(t.Context(), logURI, pages)
-	require.ErrorContains(t, err, "32 MiB")
-	require.Less(t, read, pages)
+	small := func(o *redfish.Options) { o.MembersBytes = 3 * size }
+	_, err := b.client(gb200, small).Members(t.Context(), logURI, pages)
+	require.ErrorContains(t, err, "more than 3072 bytes")
+	require.Equal(t, 3, read, "each member is a little larger")
+	read = 0
+	list, err := b.client(gb200, small).Members(t.Context(), logURI, 2)
+	require.NoError(t, err, "what is not kept does not count")
+	require.Len(t, list.URIs, 2)
+	require.Equal(t, pages, read)
 }

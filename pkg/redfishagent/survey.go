@@ -29,8 +29,10 @@ const (
 )
 
 // Collectors examine a device over Redfish; they share what they have read of it.
-func Collectors(c *redfish.Client) []diagnostics.Collector {
-	s := &survey{c: c}
+func Collectors(c *redfish.Client) []diagnostics.Collector { return collectors(c, maxBytes) }
+
+func collectors(c *redfish.Client, most int) []diagnostics.Collector {
+	s := &survey{c: c, most: most}
 	compute := c.Profile().Kind == redfish.KindCompute
 	return []diagnostics.Collector{
 		powerCollector{s},
@@ -52,16 +54,16 @@ type survey struct {
 	// read are the members of root collections, by the collection's name, once they
 	// have been read.
 	read map[string][]resource
-	// bytes are those of all documents so far.
-	bytes int
+	// bytes are those of all documents so far, most is how many there may be.
+	bytes, most int
 }
 
 // errTooMuch says that the rest of a device was not read.
-var errTooMuch = fmt.Errorf("the device shows more than the %d MiB that are kept", maxBytes>>20)
+var errTooMuch = errors.New("the device shows more than is kept of it")
 
 // list reads a collection unless too much was read already.
 func (s *survey) list(ctx context.Context, uri string, limit int) (redfish.Members, error) {
-	if s.bytes > maxBytes {
+	if s.bytes > s.most {
 		return redfish.Members{}, errTooMuch
 	}
 	list, err := s.c.Members(ctx, uri, limit)
@@ -122,7 +124,7 @@ func (s *survey) members(ctx context.Context, uri string, limit int) (resourceFi
 
 // one reads a document. An error means that further requests would fail as well.
 func (s *survey) one(ctx context.Context, uri string) (resource, error) {
-	if s.bytes > maxBytes {
+	if s.bytes > s.most {
 		return resource{}, errTooMuch
 	}
 	d, err := s.c.Document(ctx, uri)
@@ -319,7 +321,7 @@ func (p powerCollector) Fingerprint(ctx context.Context) (diagnostics.Fingerprin
 	}
 	out := diagnostics.Fingerprint{"state": string(reading.State)}
 	// What was read earlier is not what is there now.
-	fresh := &survey{c: p.s.c}
+	fresh := &survey{c: p.s.c, most: p.s.most}
 	for _, name := range []string{"Managers", "Systems"} {
 		found, err := fresh.root(ctx, name)
 		if err != nil {

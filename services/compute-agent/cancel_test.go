@@ -173,7 +173,7 @@ func TestCancelWhileNobodyHasTheJob(t *testing.T) {
 func TestRunLimit(t *testing.T) {
 	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
-	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")), func(c *rackbusv1.JobCommand) { c.RunLimitSeconds = 3 })
+	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")), func(c *rackbusv1.JobCommand) { c.RunLimitSeconds = 8 })
 	j := b.Await(id)
 	require.Equal(t, job.StateTimedOut, j.State, "%+v", j.Failure)
 	require.Equal(t, job.FailureDeadlineExceeded, j.Failure.FailureCode)

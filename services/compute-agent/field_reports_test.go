@@ -125,7 +125,7 @@ func TestE8(t *testing.T) {
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.False(t, j.At.Before(b.tray.Tasks()[0].Ended))
 	polls := b.rack.Requests(b.tray.ID(), reqlog.Filter{Path: "/redfish/v1/TaskService/Tasks/0"})
-	require.Greater(t, len(polls), 5, "it kept polling while the task ran")
+	require.Greater(t, len(polls), 2, "it kept polling while the task ran")
 }
 
 // The task stays Running until the BMC restarts itself.

@@ -47,7 +47,7 @@ func flintTiming() flint.Timing {
 		VerifyInterval: tick, VerifyAttempts: 3, Clean: time.Second,
 		SSH: ssh.Timing{
 			Connect: time.Second, Handshake: 2 * time.Second, Login: 2 * time.Second, KeepAlive: time.Second,
-			Session: time.Second, UploadStall: 500 * time.Millisecond, Close: 100 * time.Millisecond,
+			Session: time.Second, UploadStall: 10 * time.Second, Close: 100 * time.Millisecond,
 		},
 	}
 }

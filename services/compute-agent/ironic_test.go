@@ -37,7 +37,7 @@ func newEnrolled(t *testing.T, members ironictest.Object) (*bench, *ironictest.F
 	require.NoError(t, err)
 	b.Start(func(o *agenttest.AgentOptions) {
 		o.Collectors = []redfishagent.CollectorsFor{computeagent.IronicCollectors(ironic.Options{
-			Endpoint: f.URL(), Roots: roots, NodeName: "{node_id}", Request: time.Second,
+			Endpoint: f.URL(), Roots: roots, NodeName: "{node_id}", Request: 10 * time.Second,
 		})}
 	})
 	return b, f
