@@ -93,6 +93,9 @@ func (m *masker) text(s string) string {
 	return s
 }
 
+// progress masks what is told while a job runs, in which a workflow may repeat what a device says.
+func (m *masker) progress(s string) string { return telemetry.RedactText(m.text(s)) }
+
 // device masks a text of a device: also user names, and what is named like a secret.
 func (m *masker) device(s string) string {
 	s = telemetry.RedactText(m.text(s))

@@ -124,6 +124,7 @@ func (t *Task) publishProgress(ctx context.Context) bool {
 
 // Progress tells how far the job is: percent from 0 to 100 and a text for people.
 func (t *Task) Progress(percent int, description string) {
+	description = t.mask.progress(description)
 	t.mu.Lock()
 	t.percent = uint32(min(max(percent, 0), 100))
 	t.description = description
@@ -133,6 +134,7 @@ func (t *Task) Progress(percent int, description string) {
 
 // Describe replaces the text for people and tells it at once.
 func (t *Task) Describe(description string) {
+	description = t.mask.progress(description)
 	t.mu.Lock()
 	t.description = description
 	t.mu.Unlock()

@@ -39,7 +39,7 @@ func brokerProcess(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(exe) //nolint:noctx // it ends with its standard input
+	cmd := exec.Command(exe) // it ends with its standard input
 	cmd.Env = append(os.Environ(), storeOfProcess+"="+brokertest.StoreDir(t))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

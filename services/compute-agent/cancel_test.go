@@ -171,7 +171,8 @@ func TestCancelWhileNobodyHasTheJob(t *testing.T) {
 }
 
 func TestRunLimit(t *testing.T) {
-	b := newTray(t)
+	b := newBench(t)
+	b.Start(func(o *agenttest.AgentOptions) { o.Timing.TaskPoll.Limit = agenttest.Patience })
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 50 })
 	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")), func(c *rackbusv1.JobCommand) { c.RunLimitSeconds = 8 })
 	j := b.Await(id)

@@ -6,8 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -43,7 +42,7 @@ func (s site) serve(ca *certs.CA, name string, auth tls.ClientAuthType) (port ui
 	require.NoError(s.t, err)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: auth, ClientCAs: s.roots()}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	server.StartTLS()
 	s.t.Cleanup(server.Close)
 	return portOf(s.t, server.Listener.Addr().String())

@@ -76,6 +76,8 @@ type Cluster struct {
 	busURLs []string
 	stores  []string
 	apis    []string
+	// released says that the processes begin with the programs of a release.
+	released bool
 	// consoles are where the API replicas serve browsers.
 	consoles []string
 
@@ -94,7 +96,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 	if bin == "" {
 		bin = Programs(t)
 	}
-	c := &Cluster{t: t, bin: bin, dir: t.TempDir(), logs: t.ArtifactDir(), byRole: map[string][]*Process{}}
+	c := &Cluster{t: t, bin: bin, released: opts.Programs != "", dir: t.TempDir(), logs: t.ArtifactDir(), byRole: map[string][]*Process{}}
 	c.keys, c.FirmwareDir, c.config = filepath.Join(c.dir, "keys"), filepath.Join(c.dir, "firmware"), filepath.Join(c.dir, "config.toml")
 	t.Cleanup(c.close)
 	require.NoError(t, os.MkdirAll(c.FirmwareDir, 0o755))
@@ -176,12 +178,13 @@ func (c *Cluster) addService(s service, i int) error {
 		return err
 	}
 	args := []string{"--set", fmt.Sprintf("port=%d", grpc), "--set", fmt.Sprintf("metrics.port=%d", metrics)}
+	var newer []string
 	if s.role == RoleAPI {
 		console, err := c.ports.draw(c.t.Context())
 		if err != nil {
 			return err
 		}
-		args = append(args, "--set", fmt.Sprintf("console.port=%d", console))
+		newer = []string{"--set", fmt.Sprintf("console.port=%d", console)}
 		c.consoles = append(c.consoles, fmt.Sprintf("https://127.0.0.1:%d", console))
 	}
 	if c.Site != nil {
@@ -193,8 +196,15 @@ func (c *Cluster) addService(s service, i int) error {
 	if s.role == RoleAPI {
 		c.apis = append(c.apis, fmt.Sprintf("127.0.0.1:%d", grpc))
 	}
-	_, err = c.add(s.role, fmt.Sprintf("%s-%d", s.role, i), s.program, args, fmt.Sprintf("http://127.0.0.1:%d/readyz", metrics))
-	return err
+	p, err := c.add(s.role, fmt.Sprintf("%s-%d", s.role, i), s.program, args, fmt.Sprintf("http://127.0.0.1:%d/readyz", metrics))
+	if err != nil {
+		return err
+	}
+	p.newer = newer
+	if !c.released {
+		p.UsePrograms(c.bin)
+	}
+	return nil
 }
 
 func (c *Cluster) add(role, name, program string, args []string, ready string) (*Process, error) {

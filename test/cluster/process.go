@@ -29,6 +29,8 @@ type Process struct {
 
 	path string
 	args []string
+	// newer are arguments for the programs of this tree, which those of a release do not know.
+	newer []string
 	// always are variables of every life.
 	always []string
 	log    *Log

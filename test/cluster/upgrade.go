@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -28,7 +29,7 @@ func Release(t testing.TB, commit string) (string, error) {
 	require.NoError(t, err)
 	root, err := repository()
 	require.NoError(t, err)
-	find := exec.Command("git", "cat-file", "-e", commit+"^{commit}")
+	find := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}")
 	find.Dir = root
 	if out, err := find.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s: %w: %s", ErrNoCommit, commit, err, out)
@@ -38,7 +39,7 @@ func Release(t testing.TB, commit string) (string, error) {
 	require.NoError(t, err)
 	defer unlock()
 	if _, err := os.Stat(dir); err != nil {
-		require.NoError(t, buildRelease(root, commit, dir, t.TempDir()))
+		require.NoError(t, buildRelease(t.Context(), root, commit, dir, t.TempDir()))
 	}
 	out := t.TempDir()
 	entries, err := os.ReadDir(now)
@@ -54,8 +55,8 @@ func Release(t testing.TB, commit string) (string, error) {
 }
 
 // buildRelease builds from an export of the commit. The directory appears when it is complete.
-func buildRelease(root, commit, dir, source string) error {
-	export := exec.Command("sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", commit, source)
+func buildRelease(ctx context.Context, root, commit, dir, source string) error {
+	export := exec.CommandContext(ctx, "sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", commit, source)
 	export.Dir = root
 	if out, err := export.CombinedOutput(); err != nil {
 		return fmt.Errorf("export %s: %w\n%s", commit, err, out)
@@ -72,7 +73,7 @@ func buildRelease(root, commit, dir, source string) error {
 			}
 		}
 	}
-	build := exec.Command("go", args...)
+	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir = source
 	build.Env = append(os.Environ(), "GOWORK="+filepath.Join(source, "go.work"))
 	if out, err := build.CombinedOutput(); err != nil {
@@ -89,9 +90,10 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
-// UsePrograms lets the lives of the process that follow run the program of another directory.
+// UsePrograms lets the lives of the process that follow run the program of another directory, one of this tree.
 func (p *Process) UsePrograms(dir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.path = filepath.Join(dir, filepath.Base(p.path))
+	p.args, p.newer = append(p.args, p.newer...), nil
 }

@@ -108,10 +108,11 @@ func (f *evidenceFlags) download(ctx context.Context, p *program, s *server, e *
 	if err := tmp.Close(); err != nil {
 		return failed(err)
 	}
-	if f.force {
+	if !f.force {
+		err = reserve(path)
+	}
+	if err == nil {
 		err = os.Rename(tmp.Name(), path)
-	} else {
-		err = os.Link(tmp.Name(), path) // fails where a rename would replace
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return failedf("%s exists already: give another name with -O, or --overwrite", path)
