@@ -38,6 +38,10 @@ func packages() []string {
 	}
 }
 
+// SourcesEnv names what the programs are made of. go test, which looks at no file outside of a module, keeps with a result
+// the variables that were read for it: a result is repeated only while they are the same.
+const SourcesEnv = "RACKBUS_SOURCES"
+
 var race = flag.Bool("cluster.race", false, "build the programs with the race detector")
 
 // programs returns the directory of the built programs. They are built once per test binary; those of other test
@@ -46,6 +50,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(BinEnv); dir != "" {
 		return filepath.Abs(dir)
 	}
+	_ = os.Getenv(SourcesEnv)
 	root, err := repository()
 	if err != nil {
 		return "", err
