@@ -50,6 +50,9 @@ func (m *rackManager) resolveTargets(ctx context.Context, t node.Type, list []*r
 		}
 		one, err := m.resolveTarget(ctx, t, entry.GetFilename(), entry.GetTarget())
 		if err != nil {
+			if entry.GetTarget() == "" {
+				return nil, err
+			}
 			return nil, fmt.Errorf("%w (component: %s)", err, entry.GetTarget())
 		}
 		out = append(out, one)
