@@ -25,7 +25,9 @@ const (
 	defaultPage = 100
 	maxPage     = 500
 	maxHistory  = 1000
-	maxReasonID = 256
+	// maxHistoryBytes bounds what a history takes while it is read.
+	maxHistoryBytes = 16 << 20
+	maxReasonID     = 256
 )
 
 // ListJobs pages through jobs, newest first. What it returns has no results and
@@ -241,21 +243,22 @@ func (j *jobsService) awaitCancel(ctx context.Context, r job.Record, mode job.Ca
 	}
 }
 
-// GetJobEvents returns the history of one job.
+// GetJobEvents returns the history of one job: of a long one its end.
 func (j *jobsService) GetJobEvents(ctx context.Context, req *rackbusv1.GetJobEventsRequest) (*rackbusv1.GetJobEventsResponse, error) {
 	r, _, err := j.require(ctx, req.GetJobId())
 	if err != nil {
 		return nil, err
 	}
 	var events []bus.StoredEvent
+	var omitted int
 	err = j.ride(ctx, func(ctx context.Context) (err error) {
-		events, err = j.opts.Conn.JobEvents(ctx, r.ID, maxHistory)
+		events, omitted, err = j.opts.Conn.NewestJobEvents(ctx, r.ID, maxHistory, maxHistoryBytes)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	resp := &rackbusv1.GetJobEventsResponse{}
+	resp := &rackbusv1.GetJobEventsResponse{Omitted: uint32(omitted)}
 	for i := range events {
 		resp.Events = append(resp.Events, diagnostics.HistoryEntry(&events[i]))
 	}

@@ -22,6 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// EvidenceStatus is whether there is a bundle to fetch.
 type EvidenceStatus int32
 
 const (
@@ -967,8 +968,11 @@ func (x *GetJobEventsRequest) GetJobId() string {
 }
 
 type GetJobEventsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Events        []*JobHistoryEntry     `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest 1,000, oldest first.
+	Events []*JobHistoryEntry `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// How many earlier ones there are.
+	Omitted       uint32 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1008,6 +1012,13 @@ func (x *GetJobEventsResponse) GetEvents() []*JobHistoryEntry {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *GetJobEventsResponse) GetOmitted() uint32 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
 }
 
 // StartNodeDiagnosticsRequest names registered nodes, or a job that failed, or both.
@@ -1694,9 +1705,10 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x11CancelJobResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\",\n" +
 	"\x13GetJobEventsRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"K\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"e\n" +
 	"\x14GetJobEventsResponse\x123\n" +
-	"\x06events\x18\x01 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\x06events\"p\n" +
+	"\x06events\x18\x01 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\x06events\x12\x18\n" +
+	"\aomitted\x18\x02 \x01(\rR\aomitted\"p\n" +
 	"\x1bStartNodeDiagnosticsRequest\x12/\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x19.rackbus.v1.DiagnosedNodeR\x05nodes\x12 \n" +
 	"\fabout_job_id\x18\x02 \x01(\tR\n" +

@@ -147,7 +147,7 @@ func steer(p *program, cmd *cobra.Command, call func(context.Context, *server, s
 
 func newJobEvents(p *program) *cobra.Command {
 	cmd := jobArg(p, "events", "Show the history of a job", `Show the history of a job: every step that its workers told, with time and attempt.
-It is kept for a time only (see jobs.event_retention of the server).`)
+It is kept for seven days; of a long one the newest 1,000 events are shown.`)
 	out := answers(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := out.settle(p); err != nil {
@@ -166,6 +166,9 @@ It is kept for a time only (see jobs.event_retention of the server).`)
 				}
 				t.add(e.GetAt().AsTime().Local().Format(time.DateTime), e.GetKind(), stateField(e.GetState()), e.GetPercent(), e.GetSequence(),
 					e.GetEpoch(), e.GetAgent(), text)
+			}
+			if n := resp.GetOmitted(); n > 0 {
+				fmt.Fprintf(p.env.Stderr, "%d earlier events are not shown\n", n)
 			}
 			return out.show(p.env, resp, t)
 		})
