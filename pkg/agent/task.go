@@ -397,10 +397,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx) // what is to stop does not go on because time was up too
 }
 
 // timeOf is the time of a timestamp that may be missing.

@@ -163,8 +163,7 @@ func sleepUntil(ctx context.Context, at time.Time) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx) // what is to stop does not go on because time was up too
 }
