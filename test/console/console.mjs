@@ -31,7 +31,7 @@ const enter = async (who, more = {}) => {
     ...(who ? { clientCertificates: [{ origin: set.url, certPath: who.cert, keyPath: who.key }] } : { ignoreHTTPSErrors: true }),
     ...more,
   });
-  context.setDefaultTimeout(30000);
+  context.setDefaultTimeout(90_000); // a job that cannot be cut stops when its device is done
   const page = await context.newPage();
   // Nothing may be refused by the content policy, and no script may fail.
   page.on("console", (m) => {

@@ -36,8 +36,8 @@ const (
 	// idle has no update, failing has one that fails.
 	idle, failing = "compute-0001", "compute-0011"
 	// taskTime is long enough to see a batch work, waveTime to see a wave.
-	taskTime, waveTime = 25 * time.Second, 5 * time.Second
-	patience           = 4 * time.Minute
+	taskTime, waveTime = 50 * time.Second, 5 * time.Second
+	patience           = 6 * time.Minute
 )
 
 // failure makes the update task of a tray end badly.

@@ -14,6 +14,18 @@
   let reading = false;
   let stale = false;
 
+  // Nothing is replaced below a finger or a pressed button: its click would be lost.
+  let pressed = false;
+  const waiting = [];
+  const free = () => new Promise((go) => { if (pressed) waiting.push(go); else go(); });
+  const lift = () => setTimeout(() => { // behind the click
+    pressed = false;
+    for (const go of waiting.splice(0)) go();
+  });
+  addEventListener("pointerdown", () => { pressed = true; }, true);
+  addEventListener("pointerup", lift, true);
+  addEventListener("pointercancel", lift, true);
+
   const sign = (on, text) => {
     const el = document.getElementById("live");
     if (!el || el.textContent === text) return;
@@ -62,6 +74,7 @@
         return;
       }
       const page = parse(await answer.text());
+      await free();
       const whole = !page.querySelector("[data-live-region]") || document.getElementById("elevations");
       for (const old of whole ? [document.getElementById("main")] : document.querySelectorAll("[data-live-region]")) {
         const fresh = page.getElementById(old.id);
@@ -79,7 +92,8 @@
     }
   };
 
-  const patch = (list) => {
+  const patch = async (list) => {
+    await free();
     for (const { id, html } of list) {
       const el = document.getElementById(id);
       if (el) {
