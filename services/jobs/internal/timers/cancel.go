@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -18,10 +17,6 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 	"github.com/rackbus/rackbus/services/jobs/internal/outcome"
 )
-
-// publishers send the requests to the children of a batch; their events are
-// written together.
-const publishers = 64
 
 const (
 	textNotStarted  = "stopped on request before it started"
@@ -142,35 +137,15 @@ func (h *Handler) cancelChildren(ctx context.Context, r *job.Record, now time.Ti
 	if err != nil {
 		return err
 	}
-	queue := make(chan job.ID)
-	errs := make(chan error, publishers)
-	var wg sync.WaitGroup
-	for range min(publishers, len(ids)) {
-		wg.Go(func() {
-			var failed error
-			for id := range queue {
-				c := children[id]
-				err := h.Conn.PublishEvent(ctx, &job.Event{
-					Kind: job.EventCancelRequested, ID: id, RackID: c.RackID, NodeID: c.NodeID, Type: r.Type, Family: c.Family,
-					Cancel: r.Cancel, At: r.Cancel.RequestedAt,
-				})
-				if err != nil && failed == nil {
-					failed = err
-				}
-			}
-			errs <- failed
+	err = inParallel(ids, func(id job.ID) error {
+		c := children[id]
+		return h.Conn.PublishEvent(ctx, &job.Event{
+			Kind: job.EventCancelRequested, ID: id, RackID: c.RackID, NodeID: c.NodeID, Type: r.Type, Family: c.Family,
+			Cancel: r.Cancel, At: r.Cancel.RequestedAt,
 		})
-	}
-	for _, id := range ids {
-		queue <- id
-	}
-	close(queue)
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			return fmt.Errorf("pass cancellation of job %s on: %w", r.ID, err)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("pass cancellation of job %s on: %w", r.ID, err)
 	}
 	if !r.Admitted {
 		return h.rearm(ctx, bus.TimerCancel, r.ID, now.Add(h.Limits.AdmitRound))

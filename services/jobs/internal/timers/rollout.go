@@ -254,34 +254,3 @@ func (h *Handler) expireRollout(ctx context.Context, r job.Record, rev bus.Revis
 	}
 	return fmt.Errorf("deadline of the rollout of job %s: its record moved %d times: %w", r.ID, rolloutTries, bus.ErrConflict)
 }
-
-// inParallel calls do for every id, for several at a time, and returns one of the
-// errors.
-func inParallel(ids []job.ID, do func(job.ID) error) error {
-	queue := make(chan job.ID)
-	errs := make(chan error, publishers)
-	var wg sync.WaitGroup
-	for range min(publishers, len(ids)) {
-		wg.Go(func() {
-			var failed error
-			for id := range queue {
-				if err := do(id); err != nil && failed == nil {
-					failed = err
-				}
-			}
-			errs <- failed
-		})
-	}
-	for _, id := range ids {
-		queue <- id
-	}
-	close(queue)
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
