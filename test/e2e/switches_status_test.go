@@ -114,13 +114,17 @@ func (f *fabric) attest(t *testing.T) {
 	}
 }
 
-// slowStatus: nine switches are read in the time of the slowest.
+// slowStatus: nine switches are read in the time of the slowest. The best of a few attempts counts, as the machine may be
+// busy with other tests for a moment; switches read one after another would never be that quick.
 func (f *fabric) slowStatus(t *testing.T) {
-	const slowest = "switch-0005"
+	const (
+		slowest  = "switch-0005"
+		attempts = 5
+	)
 	for _, s := range f.rack.Switches() {
-		delay := 150 * time.Millisecond
+		delay := 200 * time.Millisecond
 		if s.ID() == slowest {
-			delay = 600 * time.Millisecond
+			delay = 800 * time.Millisecond
 		}
 		_, err := f.rack.AddFault(faults.Rule{
 			Device: s.ID(), Selector: faults.Selector{Path: "/nvue_v1/**"}, Action: faults.Action{Latency: &faults.Latency{Mean: delay}},
@@ -136,9 +140,16 @@ func (f *fabric) slowStatus(t *testing.T) {
 		require.Equal(t, success, out.GetStatus(), out.GetErrorMessage())
 		return took
 	}
-	alone, all := read(slowest), read()
-	t.Logf("the slowest switch alone: %s, all of them: %s (%.2f)", alone, all, all.Seconds()/alone.Seconds())
-	require.Greater(t, alone, 600*time.Millisecond)
+	alone := read(slowest)
+	require.Greater(t, alone, 800*time.Millisecond)
+	var all time.Duration
+	for range attempts {
+		all = read()
+		t.Logf("the slowest switch alone: %s, all of them: %s (%.2f)", alone, all, all.Seconds()/alone.Seconds())
+		if all < alone+alone/5 {
+			return
+		}
+	}
 	require.Less(t, all, alone+alone/5)
 }
 
