@@ -41,7 +41,7 @@ func TestA1BusyNodeDelaysNoOther(t *testing.T) {
 	var got job.ID
 	require.NoError(t, q.Fetch(t.Context(), 1, func(d *bus.Delivery) { got = d.ID }))
 	require.Equal(t, free.JobID, got)
-	require.Less(t, time.Since(asked), 5*time.Second)
+	require.Less(t, time.Since(asked), 20*time.Second)
 }
 
 // A job that is asked for again is another job with other messages: no window of the broker swallows it.

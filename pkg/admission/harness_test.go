@@ -143,7 +143,7 @@ func (h *harness) fetch(n int) map[string]*rackbusv1.JobCommand {
 	q, err := h.conn.Commands(h.t.Context(), node.FamilyCompute)
 	require.NoError(h.t, err)
 	got := make(map[string]*rackbusv1.JobCommand)
-	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)
 	defer cancel()
 	for len(got) < n {
 		err := q.Fetch(ctx, n-len(got), func(d *bus.Delivery) { got[d.Command.GetJobId()] = d.Command })

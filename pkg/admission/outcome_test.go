@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net/url"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -59,15 +57,13 @@ func TestC3LostAnswerIsFound(t *testing.T) {
 func TestBrokerRestartIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	dir := brokertest.StoreDir(t)
-	b := brokertest.StartIn(t, dir, -1)
-	u, err := url.Parse(b.URL())
-	require.NoError(t, err)
-	port, err := strconv.Atoi(u.Port())
-	require.NoError(t, err)
+	port := brokertest.FreePorts(t, 1)[0]
+	b := brokertest.StartIn(t, dir, port)
 	h := &harness{t: t, b: b}
 	h.conn = h.connect()
 	require.NoError(t, h.conn.Provision(t.Context()))
 	var restarted *broker.Broker
+	var err error
 	done := make(chan struct{})
 	a := h.admitter(func(o *Options) {
 		o.chunkNodes = 5
@@ -101,7 +97,7 @@ func TestBrokerLostBetweenChunks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) {
-		o.chunkNodes, o.BrokerLimit, o.AnnounceLimit = 5, 300*time.Millisecond, 10*time.Millisecond
+		o.chunkNodes, o.BrokerLimit, o.AnnounceLimit = 5, 2*time.Second, 10*time.Millisecond
 		o.afterChunk = func(chunk int) { h.b.Close() }
 	})
 	res, err := a.Admit(context.WithoutCancel(t.Context()), request(0, 10))
@@ -120,7 +116,7 @@ func TestEveryoneIsToldInTime(t *testing.T) {
 	h := newHarness(t)
 	a := h.admitter(func(o *Options) { o.BrokerLimit, o.BrokerPause = limit, 20*time.Millisecond })
 	h.b.Close()
-	took := make([]time.Duration, 5)
+	took := make([]time.Duration, 10)
 	errs := make([]error, len(took))
 	var wg sync.WaitGroup
 	for i := range took {
@@ -134,7 +130,7 @@ func TestEveryoneIsToldInTime(t *testing.T) {
 	wg.Wait()
 	for i := range took {
 		require.ErrorIs(t, errs[i], bus.ErrUnavailable)
-		require.Less(t, took[i], 3*limit)
+		require.Less(t, took[i], 5*limit, "one after another they would take twice that")
 	}
 }
 

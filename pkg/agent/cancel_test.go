@@ -233,7 +233,7 @@ func TestRunDeadline(t *testing.T) {
 			Observe: func(context.Context) (agent.Observation, error) { return agent.ObservedUnknown, nil },
 		}})
 	}
-	running := sc.add(s, order{limit: time.Second}, wait)
+	running := sc.add(s, order{limit: longEnough}, wait)
 	end := last(s.await(running))
 	require.Equal(t, job.StateTimedOut, end.State)
 	require.Equal(t, job.FailureDeadlineExceeded, end.Failure.FailureCode)

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,18 +64,28 @@ func TestA5CommandsAreNotHeldBack(t *testing.T) {
 	const jobs = 6
 	s := newSite(t, shortWaits())
 	dev := newDevice()
-	work := only(func(ctx context.Context, task *agent.Task) (agent.Outcome, error) {
-		if err := dev.write(task); err != nil {
-			return agent.Outcome{}, err
-		}
-		return agent.Outcome{}, task.Sleep(ctx, 200*time.Millisecond)
-	})
-	one := func(o *agent.Options) { o.MaxInFlight = 1 }
+	// An agent goes on only when the other one has a job too, which it cannot have while the first holds all of them.
+	atWork := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
+	start := func(name, other string) *process {
+		begun := sync.OnceFunc(func() { close(atWork[name]) })
+		return s.start(name, only(func(ctx context.Context, task *agent.Task) (agent.Outcome, error) {
+			if err := dev.write(task); err != nil {
+				return agent.Outcome{}, err
+			}
+			begun()
+			select {
+			case <-atWork[other]:
+			case <-ctx.Done():
+				return agent.Outcome{}, context.Cause(ctx)
+			}
+			return agent.Outcome{}, task.Sleep(ctx, 200*time.Millisecond)
+		}), func(o *agent.Options) { o.MaxInFlight = 1 })
+	}
 	var ids []job.ID
 	for range jobs {
 		ids = append(ids, s.admit(order{}))
 	}
-	agents := []*process{s.start("a", work, one), s.start("b", work, one)}
+	agents := []*process{start("a", "b"), start("b", "a")}
 	for _, id := range ids {
 		require.Equal(t, job.StateCompleted, last(s.await(id)).State)
 		require.Equal(t, []uint64{1}, dev.epochs(id))
@@ -130,7 +141,7 @@ func TestB6ExpiryNeedsNoNotice(t *testing.T) {
 	died := time.Now()
 	a.kill()
 	again := <-begun
-	const slack = 3 * time.Second // of a busy machine
+	const slack = 10 * time.Second // of a busy machine
 	require.Less(t, again.Sub(died), timing.SessionTTL+timing.AckWait+timing.NakBusy+slack)
 	require.Equal(t, job.StateCompleted, last(s.await(id)).State)
 }
@@ -216,9 +227,9 @@ func (s *site) firstEvents(ids map[job.ID]time.Time) map[job.ID]time.Time {
 
 // Thousands of nodes with a command each are begun without delay, and need no more consumers than one.
 func TestA10B11ManyNodes(t *testing.T) {
-	nodes := 200 // the race detector and other tests slow down more
+	nodes, limit := 200, 10*time.Second // the race detector and other tests slow down more
 	if *long {
-		nodes = 5000
+		nodes, limit = 5000, 2*time.Second
 	}
 	timing := quickTiming()
 	timing.AckWait, timing.WorkInterval, timing.SessionTTL = time.Minute, 10*time.Second, time.Minute
@@ -243,7 +254,7 @@ func TestA10B11ManyNodes(t *testing.T) {
 		slices.Sort(waits)
 		p99 := waits[len(waits)*99/100]
 		t.Logf("%d nodes: half of the jobs begin within %s, 99 of 100 within %s", nodes, waits[len(waits)/2], p99)
-		require.Less(t, p99, 2*time.Second)
+		require.Less(t, p99, limit)
 	})
 	t.Run("B11 consumers", func(t *testing.T) {
 		require.LessOrEqual(t, after, before+bus.Partitions, "only the readers of this test were added")

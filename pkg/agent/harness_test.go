@@ -7,8 +7,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,12 +38,13 @@ const patience = 20 * time.Second
 // family is the family of every agent here.
 const family = node.FamilyCompute
 
+// quickTiming lets a session outlive three seconds in which the machine is busy with others.
 func quickTiming() bus.Timing {
 	return bus.Timing{
-		SessionTTL: 2 * time.Second, SessionRenew: 300 * time.Millisecond, SessionMargin: 300 * time.Millisecond,
+		SessionTTL: 4 * time.Second, SessionRenew: 300 * time.Millisecond, SessionMargin: time.Second,
 		AckWait: time.Second, WorkInterval: 300 * time.Millisecond, NakBusy: 100 * time.Millisecond,
 		FoldTTL: 2 * time.Second, FoldRenew: 500 * time.Millisecond,
-		Coalesce: time.Millisecond, Request: 2 * time.Second,
+		Coalesce: time.Millisecond, Request: 5 * time.Second,
 	}
 }
 
@@ -65,17 +64,14 @@ type site struct {
 
 func newSite(t testing.TB, timing bus.Timing) *site {
 	t.Helper()
-	s := &site{t: t, store: brokertest.StoreDir(t), port: -1, timing: timing}
+	s := &site{t: t, store: brokertest.StoreDir(t), port: brokertest.FreePorts(t, 1)[0], timing: timing}
 	s.startBroker()
-	u, err := url.Parse(s.broker.URL())
-	require.NoError(t, err)
-	s.port, err = strconv.Atoi(u.Port())
-	require.NoError(t, err)
 	// The test itself is patient where its agents are not.
 	apiTiming := timing
 	apiTiming.Request = patience
 	s.api = s.connectWith("api", apiTiming)
 	require.NoError(t, s.api.Provision(t.Context()))
+	var err error
 	s.raw, err = bustest.Open(s.broker.URL())
 	require.NoError(t, err)
 	t.Cleanup(s.raw.Close)

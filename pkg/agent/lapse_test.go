@@ -20,9 +20,9 @@ import (
 func TestBrokerAwayAndBack(t *testing.T) {
 	t.Parallel()
 	timing := quickTiming()
-	// The session is certain for a second, and exists for another nine.
-	timing.SessionTTL, timing.SessionMargin, timing.SessionRenew = 10*time.Second, 9*time.Second, 200*time.Millisecond
-	timing.AckWait = 10 * time.Second
+	// The session is certain for three seconds, and exists for another 17.
+	timing.SessionTTL, timing.SessionMargin, timing.SessionRenew = 20*time.Second, 17*time.Second, 200*time.Millisecond
+	timing.AckWait = 20 * time.Second
 	timing.Request = time.Second
 	s := newSite(t, timing)
 	sc, dev := newScripts(), newDevice()
@@ -110,7 +110,7 @@ func TestBrokerAwayAndBack(t *testing.T) {
 	require.Eventually(t, func() bool { return a.Ready() == nil }, patience, 5*time.Millisecond)
 	certain := time.Now()
 	require.Eventually(t, func() bool { return len(dev.epochs(steady)) > writes }, patience, 5*time.Millisecond)
-	require.Less(t, time.Since(certain), 5*time.Second)
+	require.Less(t, time.Since(certain), timing.SessionTTL/2)
 	close(back)
 	require.Eventually(t, func() bool { return s.api.Ready() == nil }, patience, 5*time.Millisecond)
 

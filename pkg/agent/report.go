@@ -167,7 +167,7 @@ func now() time.Time { return time.Now().UTC().Round(0) }
 func (t *Task) openTimeline(stages []Stage, next int) {
 	names := make([]job.StageName, len(stages))
 	for i, s := range stages {
-		names[i] = job.StageName{Name: s.Name, Description: s.Description}
+		names[i] = job.StageName{Name: s.Name, Description: s.Description, SwitchesPower: s.SwitchesPower}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -96,6 +96,9 @@ type Stage struct {
 	// to stop, and then leaves with what SafePoint returns. It is not told as one
 	// that cannot be cut.
 	Heeds bool
+	// SwitchesPower says that the stage switches the power of the node, or waits for
+	// what becomes of that. What the device logs meanwhile is not taken for a fault.
+	SwitchesPower bool
 	// Attempts and Pause repeat a stage, and the look at its device, while the
 	// error is a RetryError; once when 0. A change whose answer was lost is
 	// repeated only when the device shows that it never got it.

@@ -167,6 +167,9 @@ func TestHandleIsForgotten(t *testing.T) {
 	require.Equal(t, "terminated during stage second: hardware state unknown", last(s.await(id)).Failure.Message)
 }
 
+// longEnough is a run limit within which a job gets to its second stage, on a busy machine too.
+const longEnough = 4 * time.Second
+
 // TestDeadlineLetsAStageEnd: past its deadline a job stops at a safe point, if it
 // reaches one in time.
 func TestDeadlineLetsAStageEnd(t *testing.T) {
@@ -177,7 +180,7 @@ func TestDeadlineLetsAStageEnd(t *testing.T) {
 	close(f.read.open)
 	close(f.prepare.open)
 	close(f.follow.open)
-	id := sc.add(s, order{limit: time.Second}, f.handler)
+	id := sc.add(s, order{limit: longEnough}, f.handler)
 	f.write.awaitReached(t)
 	ck, _ := s.checkpoint(id)
 	select {
@@ -200,7 +203,7 @@ func TestDeadlineCutsAWrite(t *testing.T) {
 	s.start("a", only(sc.handler), nil)
 	close(f.read.open)
 	close(f.prepare.open)
-	id := sc.add(s, order{limit: time.Second}, f.handler)
+	id := sc.add(s, order{limit: longEnough}, f.handler)
 	end := last(s.await(id))
 	require.Equal(t, job.StateTimedOut, end.State)
 	require.Equal(t, "the job passed its deadline and was cut during stage write (Writing the image): "+

@@ -13,17 +13,49 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
-// Run makes what is missing of an installation.
+// Run makes what is missing of an installation. It returns ErrBusy when another run is at work in the same directory,
+// and ErrOptions when nothing can be made of the options.
 func Run(o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	report := &Report{}
-	s, err := openSecrets(filepath.Join(o.Dir, secretsDir), report)
+	dir := filepath.Join(o.Dir, secretsDir)
+	if err := o.checkHub(dir); err != nil {
+		return nil, err
+	}
+	if err := makePrivate(dir); err != nil {
+		return nil, err
+	}
+	held, err := lock(dir)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{Options: o, secrets: s, report: report}
+	report, err := o.run(dir)
+	return report, errors.Join(err, held.Close())
+}
+
+// checkHub refuses a leaf site anywhere but beside its hub: an authority of its own would be good for nothing there.
+func (o *Options) checkHub(dir string) error {
+	if o.Profile != Leaf {
+		return nil
+	}
+	_, err := os.Lstat(filepath.Join(dir, "tls", "ca.crt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s has no hub: make a leaf site in the directory in which its hub was made", ErrOptions, o.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("look for the authority of the hub: %w", err)
+	}
+	return nil
+}
+
+func (o *Options) run(dir string) (*Report, error) {
+	report := &Report{}
+	s, err := openSecrets(dir, report)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{Options: *o, secrets: s, report: report}
 	steps := []func() error{b.processes, b.servers}
 	if o.Profile != Leaf {
 		steps = append(steps, b.people, b.outsiders)

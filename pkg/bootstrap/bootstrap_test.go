@@ -263,6 +263,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"site of a process": func(o *bootstrap.Options) { asSite(o, "api") },
 		"site of people":    func(o *bootstrap.Options) { asSite(o, "people") },
 		"site of outsiders": func(o *bootstrap.Options) { asSite(o, "ext") },
+		"no hub there":      func(o *bootstrap.Options) { asSite(o, "row-b") },
 		"site of a server":  func(o *bootstrap.Options) { asSite(o, "nats-1") },
 		"line in a host":    func(o *bootstrap.Options) { o.NATSHosts[0] = "nats\nRB_NATS_LISTEN=0.0.0.0:1" },
 	} {

@@ -35,14 +35,19 @@ type secrets struct {
 	ca  *certs.CA
 }
 
-func openSecrets(dir string, report *Report) (*secrets, error) {
-	s := &secrets{report: report, dir: dir}
+// makePrivate makes the directory of the secrets unless it is there.
+func makePrivate(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), modeDir); err != nil {
-		return nil, fmt.Errorf("make directory: %w", err)
+		return fmt.Errorf("make directory: %w", err)
 	}
 	if err := os.Mkdir(dir, modePrivateDir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make directory: %w", err)
+		return fmt.Errorf("make directory: %w", err)
 	}
+	return nil
+}
+
+func openSecrets(dir string, report *Report) (*secrets, error) {
+	s := &secrets{report: report, dir: dir}
 	for _, sub := range []string{s.keys(), s.tls(""), s.nkeys()} {
 		if err := os.MkdirAll(sub, modeDir); err != nil {
 			return nil, fmt.Errorf("make directory: %w", err)

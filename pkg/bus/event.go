@@ -176,11 +176,11 @@ func (c *Conn) JobEvents(ctx context.Context, id job.ID, limit int) ([]StoredEve
 	return out, err
 }
 
-// NewestJobEvents returns the newest of the stored history of one job, oldest first: at
-// most limit events, which take no more than maxBytes on the bus. omitted is how many
-// others there are. No more than what it returns is kept in memory meanwhile, however
+// NewestJobEvents returns the newest of the stored history of one job behind a sequence,
+// oldest first: at most limit events, which take no more than maxBytes on the bus.
+// omitted is how many others there are behind it. No more than what it returns is kept in memory meanwhile, however
 // long the history is.
-func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, limit, maxBytes int) (events []StoredEvent, omitted int, err error) {
+func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, after uint64, limit, maxBytes int) (events []StoredEvent, omitted int, err error) {
 	type raw struct {
 		data   []byte
 		seq    uint64
@@ -188,7 +188,10 @@ func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, limit, maxBytes i
 	}
 	var kept []raw
 	size, all := 0, 0
-	err = c.replay(ctx, streamEvents, jobEventsFilter(id), jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
+	from := jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{jobEventsFilter(id)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+	}
+	err = c.replayFrom(ctx, streamEvents, from, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
 		kept = append(kept, raw{m.Data(), meta.Sequence.Stream, meta.Timestamp})
 		size += len(m.Data())
 		all++
@@ -223,11 +226,17 @@ func jobEventsFilter(id job.ID) string {
 func (c *Conn) replay(ctx context.Context, stream, filter string, policy jetstream.DeliverPolicy,
 	each func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error),
 ) error {
+	return c.replayFrom(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: policy}, each)
+}
+
+// replayFrom does so for the messages that a consumer selects.
+func (c *Conn) replayFrom(ctx context.Context, stream string, selection jetstream.OrderedConsumerConfig,
+	each func(jetstream.Msg, *jetstream.MsgMetadata) (bool, error),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cons, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{filter}, DeliverPolicy: policy, InactiveThreshold: readerLife,
-	})
+	selection.InactiveThreshold = readerLife
+	cons, err := c.js.OrderedConsumer(ctx, stream, selection)
 	if err != nil {
 		return classify("replay "+stream, err, false)
 	}

@@ -163,7 +163,7 @@ func TestB4LeasesExpireWithoutOverlap(t *testing.T) {
 	var mu sync.Mutex
 	var tenures []tenure
 	abandoned := 0
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range callers {
@@ -343,7 +343,7 @@ func TestB9B10WatchSurvivesCuts(t *testing.T) {
 		proxy.set(cutNothing)
 		back := time.Now()
 		await(t, "what has changed", func() bool { return w.has(ids) })
-		require.Less(t, time.Since(back), 10*time.Second)
+		require.Less(t, time.Since(back), patience)
 	})
 	t.Run("B10 the connection flaps", func(t *testing.T) {
 		for range 50 {

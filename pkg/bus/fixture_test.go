@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// quick are leases short enough for tests.
+// quick are leases short enough for tests, and long enough for a machine that is busy with others for seconds.
 func quick() Timing {
 	t := DefaultTiming(1)
-	t.SessionTTL, t.SessionRenew, t.SessionMargin = 2*time.Second, 300*time.Millisecond, 500*time.Millisecond
-	t.FoldTTL, t.FoldRenew = 2*time.Second, 300*time.Millisecond
-	t.Request = time.Second
+	t.SessionTTL, t.SessionRenew, t.SessionMargin = 5*time.Second, 300*time.Millisecond, 2*time.Second
+	t.FoldTTL, t.FoldRenew = 3*time.Second, 300*time.Millisecond
+	t.Request = 5 * time.Second
 	return t
 }
 
@@ -70,7 +70,7 @@ func rawJetStream(t *testing.T, url string) jetstream.JetStream {
 	nc, err := nats.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	return js
 }

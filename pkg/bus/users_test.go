@@ -351,7 +351,7 @@ func (s *site) subscribe(ctx context.Context) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("subscriber: %v", err) }))
 	require.NoError(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	cons, err := js.Consumer(ctx, streamPublic, "site")
 	require.NoError(t, err)

@@ -13,6 +13,8 @@ type Console struct {
 	Port uint16 `koanf:"port"`
 	// Where browsers reach the listener, for example https://racks.example.net:8803; links to evidence begin with it. Empty is the address it listens on, or localhost when that is every address.
 	BaseURL string `koanf:"base_url"`
+	// Connections that the listener has open at a time. Further ones wait until one of them is closed, so that strangers, who need no certificate to connect, cannot use up the files of the process.
+	MaxConnections int `koanf:"max_connections"`
 }
 
-func defaultConsole() Console { return Console{Enabled: true, Port: 8803} }
+func defaultConsole() Console { return Console{Enabled: true, Port: 8803, MaxConnections: 1000} }

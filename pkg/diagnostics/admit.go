@@ -31,7 +31,7 @@ type History struct {
 
 // ReadHistory reads the history of a job that is to be looked into.
 func ReadHistory(ctx context.Context, conn *bus.Conn, id job.ID) (History, error) {
-	events, omitted, err := conn.NewestJobEvents(ctx, id, historyEvents, historyBytes)
+	events, omitted, err := conn.NewestJobEvents(ctx, id, 0, historyEvents, historyBytes)
 	return History{events, omitted}, err
 }
 

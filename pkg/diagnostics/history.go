@@ -6,7 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -51,7 +51,18 @@ func Order(about job.ID, history History) *rackbusv1.NodeDiagnosis {
 		entries[first] = entry
 	}
 	o.History, o.HistoryOmitted = entries[first:], uint32(history.Omitted+first)
+	o.StartedAt, o.PowerActions = startOf(events), powerActions(history)
 	return o
+}
+
+// startOf returns when the job began to work, nil when it never did.
+func startOf(events []bus.StoredEvent) *timestamppb.Timestamp {
+	for i := range slices.Backward(events) {
+		if at := events[i].StartedAt; !at.IsZero() {
+			return timestamppb.New(at)
+		}
+	}
+	return nil
 }
 
 // history is the collector of the failed job's history, which the command carries.
@@ -69,35 +80,27 @@ func (h history) Collect(_ context.Context, into Sink) error {
 		JobID   string            `json:"job_id"`
 		Omitted uint32            `json:"omitted"`
 		Events  []json.RawMessage `json:"events"`
-	}{h.order.GetAboutJobId(), h.order.GetHistoryOmitted(), make([]json.RawMessage, len(h.order.GetHistory()))}
-	for i, entry := range h.order.GetHistory() {
-		raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(entry)
-		if err != nil {
-			return fmt.Errorf("encode history: %w", err)
-		}
-		doc.Events[i] = raw
+		// PowerActions is when the job switched the power of the node.
+		PowerActions []json.RawMessage `json:"power_actions"`
+	}{JobID: h.order.GetAboutJobId(), Omitted: h.order.GetHistoryOmitted()}
+	var err error
+	if doc.Events, err = rawMessages(h.order.GetHistory()); err != nil {
+		return err
+	}
+	if doc.PowerActions, err = rawMessages(h.order.GetPowerActions()); err != nil {
+		return err
 	}
 	return into.JSON(HistoryFile, doc)
 }
 
-// How long before a failed job's first event, and before a run that looks into no
-// job, log entries still say something about it.
-const (
-	windowBeforeJob = time.Hour
-	windowBeforeRun = 24 * time.Hour
-)
-
-// since is the time from which on log entries matter.
-func since(order *rackbusv1.NodeDiagnosis, now time.Time) time.Time {
-	entries := order.GetHistory()
-	if len(entries) == 0 {
-		return now.Add(-windowBeforeRun)
-	}
-	first := now
-	for _, entry := range entries {
-		if at := entry.GetAt(); at != nil && at.AsTime().Before(first) {
-			first = at.AsTime()
+func rawMessages[M proto.Message](list []M) ([]json.RawMessage, error) {
+	out := make([]json.RawMessage, len(list))
+	for i, m := range list {
+		raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+		if err != nil {
+			return nil, fmt.Errorf("encode history: %w", err)
 		}
+		out[i] = raw
 	}
-	return first.Add(-windowBeforeJob)
+	return out, nil
 }

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/job"
 )
@@ -57,9 +56,17 @@ type Match struct {
 	Each string
 	// Where are the conditions, which one element has to meet together.
 	Where []Condition
-	// Recent leaves out elements that are older than the time the run is about, by
-	// their member Created. One without a readable time counts.
+	// Recent leads to the time of an element. Elements that are older than the period
+	// of the run are left out; one without a readable time counts.
 	Recent string
+	// Begun leads to the time at which an element began: only those count that began
+	// while the failed job worked.
+	Begun string
+	// DeviceClock says that these times are by the clock of the device.
+	DeviceClock bool
+	// Ours are keys of messages, as Message has them, that do not count while the
+	// failed job itself switched the power of the node.
+	Ours []string
 	// Tell are the members that say more about the match, the first that is there.
 	Tell []string
 }
@@ -102,13 +109,13 @@ const maxSummary = 400
 // SignatureUnclassified is given where no rule matches.
 const SignatureUnclassified = "UNCLASSIFIED"
 
-// Classify gives the finding of the first rule that matches. Since is the time the
-// run is about: older entries of logs do not count. Whole says that no collector
-// has failed.
-func Classify(rules []Rule, e Evidence, since time.Time, whole bool) Finding {
+// Classify gives the finding of the first rule that matches. Entries of logs that are
+// older than the period do not count. Whole says that no collector has failed.
+func Classify(rules []Rule, e Evidence, period Period, whole bool) Finding {
+	l := newLook(e, period)
 	for i := range rules {
 		r := &rules[i]
-		told, ok := r.match(e, since, whole)
+		told, ok := r.match(l, whole)
 		if !ok {
 			continue
 		}
@@ -127,11 +134,12 @@ func Classify(rules []Rule, e Evidence, since time.Time, whole bool) Finding {
 
 // FailureIn gives the failure code of a run by the first rule that has one and
 // matches, and what to say about it.
-func FailureIn(rules []Rule, e Evidence, since time.Time) (code job.FailureCode, message string, ok bool) {
+func FailureIn(rules []Rule, e Evidence, period Period) (code job.FailureCode, message string, ok bool) {
+	l := newLook(e, period)
 	for i := range rules {
 		r := &rules[i]
 		for j := range r.FailsBy {
-			told, found := r.FailsBy[j].find(e, since)
+			told, found := r.FailsBy[j].find(l)
 			if !found {
 				continue
 			}
@@ -145,17 +153,17 @@ func FailureIn(rules []Rule, e Evidence, since time.Time) (code job.FailureCode,
 	return "", "", false
 }
 
-func (r *Rule) match(e Evidence, since time.Time, whole bool) (told string, ok bool) {
+func (r *Rule) match(l *look, whole bool) (told string, ok bool) {
 	if r.Whole && !whole {
 		return "", false
 	}
 	for i := range r.None {
-		if _, found := r.None[i].find(e, since); found {
+		if _, found := r.None[i].find(l); found {
 			return "", false
 		}
 	}
 	for i := range r.Any {
-		if told, ok := r.Any[i].find(e, since); ok {
+		if told, ok := r.Any[i].find(l); ok {
 			return told, true
 		}
 	}
@@ -164,17 +172,17 @@ func (r *Rule) match(e Evidence, since time.Time, whole bool) (told string, ok b
 
 // find looks through the files in the order of their names, so that the same
 // evidence always gives the same answer.
-func (m *Match) find(e Evidence, since time.Time) (told string, ok bool) {
-	names := make([]string, 0, len(e))
-	for name := range e {
+func (m *Match) find(l *look) (told string, ok bool) {
+	names := make([]string, 0, len(l.Evidence))
+	for name := range l.Evidence {
 		if matched, err := path.Match(m.File, name); err == nil && matched {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		for _, element := range walk(e[name], m.Each) {
-			if m.holds(element, since) {
+		for _, element := range walk(l.Evidence[name], m.Each) {
+			if m.holds(l, element) {
 				return m.told(element), true
 			}
 		}
@@ -182,30 +190,24 @@ func (m *Match) find(e Evidence, since time.Time) (told string, ok bool) {
 	return "", false
 }
 
-func (m *Match) holds(element any, since time.Time) bool {
+func (m *Match) holds(l *look, element any) bool {
 	for i := range m.Where {
 		if !m.Where[i].holds(element) {
 			return false
 		}
 	}
-	return m.Recent == "" || !older(walk(element, m.Recent), since)
-}
-
-// older reports whether all the times there are lie before since.
-func older(times []any, since time.Time) bool {
-	found := false
-	for _, v := range times {
-		text, _ := scalar(v)
-		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return false
-		}
-		if !at.Before(since) {
-			return false
-		}
-		found = true
+	if m.Begun != "" && !l.during(walk(element, m.Begun), m.DeviceClock) {
+		return false
 	}
-	return found
+	if m.Recent == "" {
+		return true
+	}
+	times := walk(element, m.Recent)
+	if l.older(times, m.DeviceClock) {
+		return false
+	}
+	expected := Condition{"MessageId", Message, m.Ours}
+	return len(m.Ours) == 0 || !expected.holds(element) || !l.ours(times, m.DeviceClock)
 }
 
 func (m *Match) told(element any) string {

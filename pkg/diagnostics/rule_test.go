@@ -18,6 +18,9 @@ import (
 // now is the time the runs of these tests are about.
 var now = time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC)
 
+// lately is the period of runs that look an hour back.
+var lately = Period{Since: now.Add(-time.Hour), Job: Span{now.Add(-20 * time.Minute), now}}
+
 // documents decodes files as a bundle keeps them.
 func documents(t *testing.T, files map[string]string) Evidence {
 	t.Helper()
@@ -66,6 +69,7 @@ func TestEveryRuleIsRecognised(t *testing.T) {
 		"FIRMWARE_APPLY_FAILED":        {"tasks.json": task("Completed", "Warning", "Update.1.0.ApplyFailed")},
 		"FIRMWARE_ACTIVATION_FAILED":   {"tasks.json": task("Exception", "Critical", "Update.1.0.ActivateFailed")},
 		"BACKGROUND_COPY_PENDING":      {"chassis.json": resource("/c", `{"Oem":{"Nvidia":{"BackgroundCopyStatus":"InProgress"}}}`)},
+		"UPDATE_LEFT_RUNNING":          {"tasks.json": resource("/t", fmt.Sprintf(`{"TaskState":"Running","StartTime":%q}`, now.Add(-10*time.Minute).Format(time.RFC3339)))},
 		"FOREIGN_UPDATE_RUNNING":       {"tasks.json": task("Running", "OK", "TaskEvent.1.0.3.TaskStarted")},
 		"DEVICE_TASK_FAILED":           {"tasks.json": task("Killed", "Warning", "TaskEvent.1.0.3.TaskAborted")},
 
@@ -102,7 +106,7 @@ func TestEveryRuleIsRecognised(t *testing.T) {
 			require.NotEmpty(t, r.Advice)
 			files, ok := cases[r.Signature]
 			require.True(t, ok, "the row has a case here")
-			f := Classify(rules, documents(t, files), now.Add(-time.Hour), true)
+			f := Classify(rules, documents(t, files), lately, true)
 			require.Equal(t, r.Signature, f.Signature, f.Summary)
 			require.Equal(t, r.Severity, f.Severity)
 		})
@@ -119,16 +123,18 @@ func TestWhatIsNoFault(t *testing.T) {
 	}{
 		"old entry":          {map[string]string{"logs/sel.json": entry("OpenBMC.0.1.CPUThermalTrip", "Critical", now.Add(-48*time.Hour))}, true, SignatureNoFault},
 		"old task":           {map[string]string{"tasks.json": resource("/t", `{"TaskState":"Exception","EndTime":"2025-01-01T00:00:00+00:00"}`)}, true, SignatureNoFault},
+		"began before":       {map[string]string{"tasks.json": resource("/t", `{"TaskState":"Running","StartTime":"2026-11-30T00:00:00Z"}`)}, true, "FOREIGN_UPDATE_RUNNING"},
 		"ended well":         {map[string]string{"tasks.json": resource("/t", `{"TaskState":"Completed","TaskStatus":"OK","Messages":[{"MessageId":"Update.1.0.UpdateSuccessful"}]}`)}, true, SignatureNoFault},
 		"entry without time": {map[string]string{"logs/sel.json": `{"entries":[{"MessageId":"OpenBMC.0.1.CPUThermalTrip"}]}`}, true, "CPU_THERMAL_TRIP"},
 		"unknown critical":   {map[string]string{"logs/sel.json": entry("Vendor.1.0.Odd", "Critical", now)}, true, SignatureUnclassified},
 		"a collector failed": {map[string]string{"managers.json": healthy}, false, SignatureUnclassified},
 		"a part unread":      {map[string]string{"managers.json": `{"resources":[{"uri":"/m","error":"HTTP 500"}]}`}, true, SignatureUnclassified},
+		"a log unread":       {map[string]string{"logs/sel.json": `{"services":[{"uri":"/sel","error":"HTTP 500"}],"entries":null}`}, true, SignatureUnclassified},
 		"text for people":    {map[string]string{"logs/sel.json": `{"entries":[{"Message":"PowerSupplyFailed","MessageId":"Vendor.1.0.Note"}]}`}, true, SignatureNoFault},
 		"nothing":            {nil, true, SignatureNoFault},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Classify(Rules(), documents(t, c.files), now.Add(-time.Hour), c.whole)
+			f := Classify(Rules(), documents(t, c.files), lately, c.whole)
 			require.Equal(t, c.want, f.Signature, f.Summary)
 		})
 	}
@@ -150,12 +156,12 @@ func TestFailureIsApartFromSignature(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone := map[string]string{"ironic/problems.json": fmt.Sprintf(code, c.current, c.at.Format(time.RFC3339))}
-			got := Classify(Rules(), documents(t, alone), now.Add(-time.Hour), true)
+			got := Classify(Rules(), documents(t, alone), lately, true)
 			require.Equal(t, c.named, got.Signature == string(job.FailureIronicDriverMismatch), got.Signature)
 			alone["logs/sel.json"] = entry("OpenBMC.0.1.PowerSupplyFailed", "Critical", now)
 			e := documents(t, alone)
-			require.Equal(t, "POWER_SUPPLY_FAULT", Classify(Rules(), e, now.Add(-time.Hour), true).Signature)
-			failure, message, ok := FailureIn(Rules(), e, now.Add(-time.Hour))
+			require.Equal(t, "POWER_SUPPLY_FAULT", Classify(Rules(), e, lately, true).Signature)
+			failure, message, ok := FailureIn(Rules(), e, lately)
 			require.Equal(t, c.fails, ok)
 			if ok {
 				require.Equal(t, job.FailureIronicDriverMismatch, failure)
@@ -173,11 +179,11 @@ func TestFirstRuleCounts(t *testing.T) {
 		"chassis.json":  resource("/c", `{"Oem":{"Nvidia":{"HardwareWriteProtectEnable":true}}}`),
 		"logs/sel.json": entry("OpenBMC.0.1.PowerSupplyFailed", "Critical", now),
 	})
-	first := Classify(Rules(), e, now, true)
+	first := Classify(Rules(), e, Period{Since: now}, true)
 	require.Equal(t, "POWER_SUPPLY_FAULT", first.Signature)
 	require.Contains(t, first.Summary, "told by the device")
 	for range 20 {
-		require.Equal(t, first, Classify(Rules(), e, now, true))
+		require.Equal(t, first, Classify(Rules(), e, Period{Since: now}, true))
 	}
 }
 
@@ -191,7 +197,7 @@ func TestConditionsHoldForOneElement(t *testing.T) {
 		`{"list":null}`:                                 false,
 		`[]`:                                            false,
 	} {
-		_, found := m.find(documents(t, map[string]string{"x.json": text}), now)
+		_, found := m.find(newLook(documents(t, map[string]string{"x.json": text}), lately))
 		require.Equal(t, want, found, text)
 	}
 }

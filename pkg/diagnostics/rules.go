@@ -18,10 +18,16 @@ const (
 	createdEntry = "Created"
 )
 
+// powerTaken is what devices log when somebody takes their power away, and no fault
+// when that was our own job.
+var powerTaken = []string{
+	"SystemPowerLost", "PowerSupplyPowerLost", "SensorThresholdCriticalLowGoingLow", "ReadingBelowLowerCriticalThreshold",
+}
+
 // logged matches a recent log entry by the key of its message.
 func logged(keys ...string) Match {
 	return Match{
-		File: fileLogs, Each: eachEntry, Recent: createdEntry,
+		File: fileLogs, Each: eachEntry, Recent: createdEntry, DeviceClock: true, Ours: powerTaken,
 		Where: []Condition{{"MessageId", Message, keys}},
 		Tell:  []string{"Message", "MessageId"},
 	}
@@ -112,12 +118,21 @@ func hardwareRules() []Rule {
 // taskMessage matches a message of a task that did not end well, by its key.
 func taskMessage(keys ...string) Match {
 	return Match{
-		File: "tasks.json", Each: "resources.*", Recent: "body.EndTime",
+		File: "tasks.json", Each: "resources.*", Recent: "body.EndTime", DeviceClock: true,
 		Where: []Condition{
 			{"body.Messages.*.MessageId", Message, keys},
 			{"body.TaskStatus", IsNot, []string{"OK"}},
 		},
 		Tell: []string{"uri"},
+	}
+}
+
+// taskRunning matches a task that has not ended; begun leads to the start of those that
+// began during the failed job.
+func taskRunning(begun string) Match {
+	return Match{
+		File: "tasks.json", Each: "resources.*", Begun: begun, DeviceClock: true, Tell: []string{"uri"},
+		Where: []Condition{{"body.TaskState", Is, []string{"New", "Starting", "Running", "Pending", "Service"}}},
 	}
 }
 
@@ -173,20 +188,23 @@ func firmwareRules() []Rule {
 			}},
 		},
 		{
+			Signature: "UPDATE_LEFT_RUNNING", Severity: SeverityWarning,
+			Summary: "An update that began during the job still runs on the node",
+			Advice:  "Wait until the task has ended, compare firmware.json with what the job was to reach, then repeat the job.",
+			Any:     []Match{taskRunning("body.StartTime")},
+		},
+		{
 			Signature: "FOREIGN_UPDATE_RUNNING", Severity: SeverityInfo,
 			Summary: "The node is busy with an update that this job did not start",
 			Advice:  "Wait until the task has ended, then repeat the job.",
-			Any: []Match{{
-				File: "tasks.json", Each: "resources.*", Tell: []string{"uri"},
-				Where: []Condition{{"body.TaskState", Is, []string{"New", "Starting", "Running", "Pending", "Service"}}},
-			}},
+			Any:     []Match{taskRunning("")},
 		},
 		{
 			Signature: "DEVICE_TASK_FAILED", Severity: SeverityWarning,
 			Summary: "A task of the device ended unsuccessfully",
 			Advice:  "Read the task's messages in tasks.json.",
 			Any: []Match{{
-				File: "tasks.json", Each: "resources.*", Recent: "body.EndTime", Tell: []string{"uri"},
+				File: "tasks.json", Each: "resources.*", Recent: "body.EndTime", DeviceClock: true, Tell: []string{"uri"},
 				Where: []Condition{{"body.TaskState", Is, []string{"Exception", "Killed", "Interrupted"}}},
 			}},
 		},

@@ -2,7 +2,11 @@
 
 package diagnostics
 
-import "github.com/rackbus/rackbus/pkg/job"
+import (
+	"slices"
+
+	"github.com/rackbus/rackbus/pkg/job"
+)
 
 // SignatureNoFault is given to a node that is healthy in everything that was read.
 const SignatureNoFault = "NO_FAULT_FOUND"
@@ -68,15 +72,18 @@ func unwell() []Match {
 		resources("*.json", "body.Status.Health", "Critical", "Warning"),
 		resources("*.json", "body.Status.HealthRollup", "Critical", "Warning"),
 		{
-			File: fileLogs, Each: eachEntry, Recent: createdEntry, Tell: []string{"Message", "MessageId"},
+			File: fileLogs, Each: eachEntry, Recent: createdEntry, DeviceClock: true, Ours: powerTaken,
+			Tell:  []string{"Message", "MessageId"},
 			Where: []Condition{{"Severity", Is, []string{"Critical"}}},
 		},
 	}
 }
 
-// unread is a resource that a collector could not read among others that it could.
-func unread() Match {
-	return Match{File: "*.json", Each: "resources.*", Where: []Condition{{"error", IsNot, []string{""}}}}
+// unread are resources and logs that a collector could not read among others that it
+// could.
+func unread() []Match {
+	failed := []Condition{{"error", IsNot, []string{""}}}
+	return []Match{{File: "*.json", Each: "resources.*", Where: failed}, {File: fileLogs, Each: "services.*", Where: failed}}
 }
 
 // generalRules say whether a node without a known fault is well.
@@ -92,7 +99,7 @@ func generalRules() []Rule {
 			Signature: SignatureNoFault, Severity: SeverityInfo,
 			Summary: "Everything that was read is healthy.",
 			Advice:  "Repeat the job; if it fails again, read its history in the bundle.",
-			None:    append(unwell(), unread()), Whole: true,
+			None:    slices.Concat(unwell(), unread()), Whole: true,
 		},
 	}
 }

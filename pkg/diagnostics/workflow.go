@@ -197,7 +197,8 @@ func (r *run) classify(ctx context.Context) error {
 			clip("required parts could not be collected: "+strings.Join(parts, "; "), maxFailure), nil)
 		return agent.Skip("what is needed to classify could not be collected")
 	}
-	f := Classify(r.w.opts.Rules, r.bundle.Evidence(), since(r.order, r.started), complete(r.outcomes))
+	period := PeriodOf(r.order, r.started)
+	f := Classify(r.w.opts.Rules, r.bundle.Evidence(), period, complete(r.outcomes))
 	r.finding = &f
 	r.w.opts.Metrics.classified(&f)
 	r.t.Logger().Info("node classified", "failure_signature", f.Signature, "severity", string(f.Severity))
@@ -206,7 +207,7 @@ func (r *run) classify(ctx context.Context) error {
 			clip("the node changed while it was examined: "+strings.Join(r.changes, "; "), maxFailure), nil)
 		return nil
 	}
-	if code, message, failed := FailureIn(r.w.opts.Rules, r.bundle.Evidence(), since(r.order, r.started)); failed {
+	if code, message, failed := FailureIn(r.w.opts.Rules, r.bundle.Evidence(), period); failed {
 		r.failure = agent.Fail(code, phaseClassify, clip(message, maxFailure), nil)
 	}
 	return nil

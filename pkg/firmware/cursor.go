@@ -21,7 +21,9 @@ type cursor struct {
 	offset int64
 	// sum takes all bytes that are read; nil takes none.
 	sum hash.Hash32
-	err error
+	// room is how many more bytes may be kept; 0 is no bound.
+	room int
+	err  error
 }
 
 func (c *cursor) fail(at int64, field string, err error) {
@@ -31,8 +33,14 @@ func (c *cursor) fail(at int64, field string, err error) {
 }
 
 func (c *cursor) bytes(field string, n int) []byte {
+	if c.err == nil && c.room > 0 && n >= c.room {
+		c.fail(c.offset, field, fmt.Errorf("a header has at most %d bytes", maxHeader))
+	}
 	if c.err != nil {
 		return nil
+	}
+	if c.room > 0 {
+		c.room -= n
 	}
 	buf := make([]byte, n)
 	read, err := io.ReadFull(c.r, buf)

@@ -3,6 +3,7 @@
 package firmware
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,7 +17,7 @@ import (
 // halves (HGX and DGX) into one; nothing known goes deeper.
 const (
 	maxDepth    = 3
-	maxPackages = 64
+	maxPackages = 16
 )
 
 // Part is a package in a file: the file itself, or one of its images.
@@ -172,8 +173,14 @@ func (p Part) images() []Image {
 		})
 	}
 	for _, r := range p.Package.Records {
+		own, root := r.SKU(), ""
 		for n, component := range r.Components {
-			add(component, r.Name(n), r.SKUOf(n))
+			name, sku := r.Name(n), own
+			if isRoot(name) {
+				root = cmp.Or(root, r.SKUOf(n))
+				sku = root
+			}
+			add(component, name, sku)
 		}
 	}
 	for component := range p.Package.Components {

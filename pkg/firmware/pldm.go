@@ -79,7 +79,7 @@ func revisionOf(id []byte) int {
 // ReadPackage reads the header from r. Errors are ErrNotPLDM, a *FormatError, or
 // those of r. Checksums are told and not judged: see Verify.
 func ReadPackage(r io.Reader) (*Package, error) {
-	c := &cursor{r: r, sum: crc32.NewIEEE()}
+	c := &cursor{r: r, sum: crc32.NewIEEE(), room: maxHeader + 1}
 	id := c.bytes("package UUID", uuidSize)
 	if errors.Is(c.err, io.ErrUnexpectedEOF) {
 		return nil, ErrNotPLDM
@@ -119,8 +119,13 @@ func ReadPackage(r io.Reader) (*Package, error) {
 	return p, nil
 }
 
-// headerSizeAt is where the header tells its size.
-const headerSizeAt = 17
+const (
+	// headerSizeAt is where the header tells its size.
+	headerSizeAt = 17
+	// maxHeader is the most that it can tell, in 16 bits. Opaque data of images, which
+	// has lengths of 32 bits, does not count: it is not kept.
+	maxHeader = 1<<16 - 1
+)
 
 func (p *Package) readChecksums(c *cursor) {
 	p.HeaderChecksum.Computed = c.sum.Sum32()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -153,4 +154,24 @@ func TestDownstreamBitmap(t *testing.T) {
 	s.downstream[1].mask = 0b1000
 	_, err := firmware.ReadPackage(bytes.NewReader(s.build()))
 	require.ErrorContains(t, err, "component bitmap of downstream record 1: names image 3 of 2")
+}
+
+// A header tells its size in 16 bits. One that goes on beyond that is refused, before
+// what it lists is in memory: some tools leave the size out.
+func TestHeaderIsBounded(t *testing.T) {
+	s := one(1, "v", "BMC", "1", []byte("a"))
+	for range 300 {
+		s.images = append(s.images, image{strings.Repeat("v", 255), []byte("x")})
+	}
+	raw := s.build()
+	raw[17], raw[18] = 0, 0
+	_, err := firmware.ReadPackage(bytes.NewReader(raw))
+	format, is := errors.AsType[*firmware.FormatError](err)
+	require.True(t, is, "%v", err)
+	require.ErrorContains(t, err, "a header has at most 65535 bytes")
+	require.LessOrEqual(t, format.Offset, int64(65535))
+
+	// Data that is passed over takes no memory; a header with it is longer by that.
+	_, err = firmware.ReadPackage(bytes.NewReader(tray(4).build()))
+	require.NoError(t, err)
 }

@@ -53,11 +53,14 @@ func (r DeviceRecord) SKU() string { return r.sku(TitleAPSKU, TitleECSKU, TitleA
 // SKUOf is the SKU that the record's n-th component is told apart by: the one of
 // the root of trust for an ERoT, else as SKU.
 func (r DeviceRecord) SKUOf(n int) string {
-	if strings.Contains(strings.ToLower(r.Name(n)), "erot") {
+	if isRoot(r.Name(n)) {
 		return r.sku(TitleECSKU, TitleAPSKU, TitleAXSKU)
 	}
 	return r.SKU()
 }
+
+// isRoot reports whether a component is a root of trust by its name.
+func isRoot(name string) bool { return strings.Contains(strings.ToLower(name), "erot") }
 
 func (r DeviceRecord) sku(titles ...string) string {
 	for _, title := range titles {

@@ -111,6 +111,7 @@ func (r *run) Stages(suffix string) (before, after []agent.Stage) {
 		{
 			Name: "discover_recover" + suffix, Description: "Recovering the host by an AUX power cycle",
 			Resume: agent.Once, Prepare: r.prepareCycle, Run: r.cycle, Observe: r.observeCycle, Limit: cycleLimit,
+			SwitchesPower: true,
 		},
 		reads("discover_host_again", "Waiting for the host operating system after its recovery", r.hostReadyAgain),
 		reads("discover_devices_again", "Looking for network devices on the recovered host", r.discoverAgain),

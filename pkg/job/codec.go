@@ -62,7 +62,7 @@ func UnmarshalEvent(data []byte) (Event, error) {
 
 // RecordToProto returns the record as a message. The message shares r's bytes.
 func RecordToProto(r Record) *rackbusv1.JobRecord {
-	return &rackbusv1.JobRecord{
+	m := &rackbusv1.JobRecord{
 		V: layoutVersion, JobId: r.ID.String(), ParentJobId: parentText(r.ID), Kind: rackbusv1.JobKind(r.Kind),
 		Type: text(string(r.Type)), Name: text(r.Name), RackId: text(r.RackID), NodeId: text(r.NodeID),
 		Family: text(r.Family), State: rackbusv1.JobState(r.State), Description: text(r.Description),
@@ -75,6 +75,8 @@ func RecordToProto(r Record) *rackbusv1.JobRecord {
 		Cleanup: cleanupToProto(r.Cleanup), AboutJobId: idText(r.About), NodeDiagnostics: DiagnosticsToProto(r.Diagnostics),
 		Rollout: RolloutToProto(r.Rollout),
 	}
+	m.ProtoReflect().SetUnknown(r.unknown)
+	return m
 }
 
 // RecordFromProto reads a message that RecordToProto made.
@@ -95,7 +97,7 @@ func RecordFromProto(m *rackbusv1.JobRecord) (Record, error) {
 		WaitsFor: d.optionalID(m.GetWaitsFor()), Cleanup: m.GetCleanup().GetDirectories(),
 		Reserved: m.GetReservedNodeIds(), RackPower: m.GetRackPower(),
 		About: d.optionalID(m.GetAboutJobId()), Diagnostics: d.diagnostics(m.GetNodeDiagnostics()),
-		Rollout: d.rollout(m.GetRollout()),
+		Rollout: d.rollout(m.GetRollout()), unknown: m.ProtoReflect().GetUnknown(),
 	}
 	if !r.Exists() {
 		d.fail("state is missing")
@@ -116,6 +118,7 @@ func EventToProto(e Event) *rackbusv1.JobEvent {
 		Failure: FailureToProto(e.Failure), ResultJson: text(e.ResultJSON), At: timestamp(e.At),
 		StartedAt: timestamp(e.StartedAt), Deadline: timestamp(e.Deadline), Total: e.Total,
 		Cancel: CancelToProto(e.Cancel), CommandSeq: e.CommandSeq, NodeDiagnostics: DiagnosticsToProto(e.Diagnostics),
+		LeftJobId: idText(e.Left), WaitsFor: idText(e.WaitsFor),
 	}
 }
 
@@ -132,6 +135,7 @@ func EventFromProto(m *rackbusv1.JobEvent) (Event, error) {
 		ResultJSON: m.GetResultJson(), At: instant(m.GetAt()), StartedAt: instant(m.GetStartedAt()),
 		Deadline: instant(m.GetDeadline()), Total: m.GetTotal(), Cancel: d.cancel(m.GetCancel()),
 		CommandSeq: m.GetCommandSeq(), Diagnostics: d.diagnostics(m.GetNodeDiagnostics()),
+		Left: d.optionalID(m.GetLeftJobId()), WaitsFor: d.optionalID(m.GetWaitsFor()),
 	}
 	if d.err != nil {
 		return Event{}, d.err
@@ -174,7 +178,7 @@ func StagesToProto(stages []Stage) []*rackbusv1.JobStage {
 		out[i] = &rackbusv1.JobStage{
 			Name: text(s.Name), Description: text(s.Description), Status: rackbusv1.StageStatus(s.Status),
 			Message: text(s.Message), StartedAt: timestamp(s.StartedAt), FinishedAt: timestamp(s.FinishedAt),
-			Uninterruptible: s.Uninterruptible, StopLimit: durationMessage(s.StopLimit),
+			Uninterruptible: s.Uninterruptible, StopLimit: durationMessage(s.StopLimit), SwitchesPower: s.SwitchesPower,
 		}
 	}
 	return out

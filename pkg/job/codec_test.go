@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -57,6 +58,7 @@ func genAnyStages(t *rapid.T) []Stage {
 			Status:  StageStatus(rapid.IntRange(0, int(stageStatusCount)-1).Draw(t, "stage status")),
 			Message: rapid.String().Draw(t, "message"), StartedAt: genInstant(t, "started"), FinishedAt: genInstant(t, "finished"),
 			Uninterruptible: rapid.Bool().Draw(t, "pinned"), StopLimit: time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "limit")),
+			SwitchesPower: rapid.Bool().Draw(t, "switches"),
 		})
 	}
 	return stages
@@ -132,7 +134,7 @@ func TestEventRoundTrip(t *testing.T) {
 			Attempt: r.Attempt, Agent: r.Agent, State: State(rapid.IntRange(0, int(stateCount)-1).Draw(t, "outcome")),
 			Description: r.Description, Percent: r.Percent, Stages: r.Stages, Failure: r.Failure, ResultJSON: r.ResultJSON,
 			At: r.UpdatedAt, StartedAt: r.StartedAt, Deadline: r.Deadline, Total: r.Total, Cancel: r.Cancel,
-			CommandSeq: rapid.Uint64().Draw(t, "command"), Diagnostics: r.Diagnostics,
+			CommandSeq: rapid.Uint64().Draw(t, "command"), Diagnostics: r.Diagnostics, Left: r.About, WaitsFor: r.WaitsFor,
 		}
 		data, err := MarshalEvent(e)
 		require.NoError(t, err)
@@ -146,7 +148,7 @@ func TestEventRoundTrip(t *testing.T) {
 func TestEveryFieldIsCarried(t *testing.T) {
 	c := &Cancel{Mode: CancelGraceful, Reason: "x", RequestedBy: "x", RequestedAt: t0, Note: "x"}
 	f := &Failure{Code: CodeOther, FailureCode: "X", Message: "x", Phase: "x", Device: &DeviceAnswer{"x", "x", "x", "x", 1}}
-	s := []Stage{{Name: "x", Description: "x", Status: StageFailed, Message: "x", StartedAt: t0, FinishedAt: t0, Uninterruptible: true, StopLimit: time.Second + 1}}
+	s := []Stage{{Name: "x", Description: "x", Status: StageFailed, Message: "x", StartedAt: t0, FinishedAt: t0, Uninterruptible: true, StopLimit: time.Second + 1, SwitchesPower: true}}
 	id := testID(3).Child(1)
 	r := Record{
 		ID: id, Kind: KindLeaf, Type: "x", Name: "x", RackID: "x", NodeID: "x", Family: "x", State: StateFailed,
@@ -158,7 +160,7 @@ func TestEveryFieldIsCarried(t *testing.T) {
 	e := Event{
 		Kind: EventFinished, ID: id, RackID: "x", NodeID: "x", Type: "x", Family: "x", Epoch: 1, N: 1, Attempt: 1, Agent: "x",
 		State: StateFailed, Description: "x", Percent: 1, Stages: s, Failure: f, ResultJSON: "x", At: t0, StartedAt: t0,
-		Deadline: t0, Total: 1, Cancel: c, CommandSeq: 1, Diagnostics: testDiagnostics(),
+		Deadline: t0, Total: 1, Cancel: c, CommandSeq: 1, Diagnostics: testDiagnostics(), Left: id, WaitsFor: id,
 	}
 	tr := Transition{From: StateRunning, To: StateFailed, Description: "x", At: t0, N: 1}
 	requireFull(t, RecordToProto(r))
@@ -186,6 +188,36 @@ func requireFull(t *testing.T, m proto.Message) {
 			requireFull(t, p.Get(f).Message().Interface())
 		}
 	}
+}
+
+// TestFieldsOfLaterVersionsAreKept lets a replica of this version fold a record that a
+// later one has written, as during an upgrade.
+func TestFieldsOfLaterVersionsAreKept(t *testing.T) {
+	later := func(text string) []byte {
+		return protowire.AppendString(protowire.AppendTag(nil, 19_999, protowire.BytesType), text)
+	}
+	spec := leafSpec()
+	spec.NodeID, spec.Rollout = "", testRollout()
+	m := RecordToProto(NewParent(spec, 2, true))
+	m.ProtoReflect().SetUnknown(later("record"))
+	m.GetRollout().ProtoReflect().SetUnknown(later("rollout"))
+	m.GetRollout().GetPlan().ProtoReflect().SetUnknown(later("plan"))
+	data, err := proto.Marshal(m)
+	require.NoError(t, err)
+	r, err := UnmarshalRecord(data)
+	require.NoError(t, err)
+	r, _, err = HoldRollout(r, "lunch", "eve", at(60))
+	require.NoError(t, err)
+	r, c, err := Fold(r, cancelled(CancelGraceful))
+	require.NoError(t, err)
+	require.True(t, c.Applied())
+	data, err = MarshalRecord(r)
+	require.NoError(t, err)
+	var back rackbusv1.JobRecord
+	require.NoError(t, proto.Unmarshal(data, &back))
+	require.Equal(t, later("record"), []byte(back.ProtoReflect().GetUnknown()))
+	require.Equal(t, later("rollout"), []byte(back.GetRollout().ProtoReflect().GetUnknown()))
+	require.Equal(t, later("plan"), []byte(back.GetRollout().GetPlan().ProtoReflect().GetUnknown()))
 }
 
 func TestTransitionTellsFailureOnlyAtTheEnd(t *testing.T) {

@@ -100,7 +100,7 @@ func (d *decoder) stages(ms []*rackbusv1.JobStage) []Stage {
 			Name: m.GetName(), Description: m.GetDescription(),
 			Status:  StageStatus(d.enum("stage status", int32(m.GetStatus()), int32(stageStatusCount))),
 			Message: m.GetMessage(), StartedAt: instant(m.GetStartedAt()), FinishedAt: instant(m.GetFinishedAt()),
-			Uninterruptible: m.GetUninterruptible(), StopLimit: m.GetStopLimit().AsDuration(),
+			Uninterruptible: m.GetUninterruptible(), StopLimit: m.GetStopLimit().AsDuration(), SwitchesPower: m.GetSwitchesPower(),
 		}
 	}
 	return stages

@@ -24,7 +24,8 @@ const (
 	EventCancelRequested
 	// EventFinished says that the job reached the terminal state in State.
 	EventFinished
-	// EventNote tells something for the history that changes nothing of the job.
+	// EventNote tells something for the history. It changes nothing of the job but whom
+	// it waits for.
 	EventNote
 
 	eventKindCount
@@ -83,4 +84,8 @@ type Event struct {
 	CommandSeq uint64
 	// Diagnostics is what node diagnostics found, with EventFinished.
 	Diagnostics *Diagnostics
+	// Left is the job that has left the node, with an EventNote for a job in its line;
+	// WaitsFor is who holds the node now, zero when it is held for this job.
+	Left     ID
+	WaitsFor ID
 }

@@ -33,7 +33,8 @@ func Fold(r Record, e Event) (Record, Change, error) {
 		return r, Change{}, err
 	}
 	if e.Kind == EventNote {
-		return r, Change{Ignored: ReasonNote}, nil
+		r, c := foldNote(r, &e)
+		return r, c, nil
 	}
 	if r.State.Terminal() {
 		return foldTerminal(r, &e)
@@ -88,6 +89,20 @@ func foldTerminal(r Record, e *Event) (Record, Change, error) {
 	c.announce(&r, end, endText, r.FinishedAt)
 	r.Description = endText
 	return r, c, nil
+}
+
+// foldNote takes nothing from a note but whom a job waits for that nobody has taken yet.
+// Notes of several folds can come in another order: it is the last one that a job waits
+// for nobody any more.
+func foldNote(r Record, e *Event) (Record, Change) {
+	switch {
+	case e.Left.IsZero(), r.WaitsFor.IsZero(), r.State.Terminal():
+	case e.WaitsFor.IsZero():
+		return Promote(r, e.At), Change{}
+	case r.WaitsFor == e.Left:
+		return Park(r, e.WaitsFor, e.At), Change{}
+	}
+	return r, Change{Ignored: ReasonNote}
 }
 
 func foldQueued(r Record) (Record, Change, error) {

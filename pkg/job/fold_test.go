@@ -340,6 +340,44 @@ func TestFoldQueuedAnnouncesOnce(t *testing.T) {
 	require.Equal(t, ReasonNoChange, c.Ignored)
 }
 
+// TestFoldLine follows a job from the end of a line to its turn, whose notes come from
+// the folds of others.
+func TestFoldLine(t *testing.T) {
+	spec := leafSpec()
+	spec.WaitsFor = testID(7)
+	r := NewLeaf(spec)
+	note := func(left, now byte) Event {
+		e := Event{Kind: EventNote, ID: testID(3), At: at(60), Left: testID(left)}
+		if now != 0 {
+			e.WaitsFor = testID(now)
+		}
+		return e
+	}
+	take := func(e Event) bool {
+		after, c, err := Fold(r, e)
+		require.NoError(t, err)
+		require.Empty(t, c.Transitions)
+		require.Equal(t, c.Applied(), after.Description != r.Description)
+		r = after
+		return c.Applied()
+	}
+	require.False(t, take(Event{Kind: EventNote, ID: testID(3), At: at(60)}))
+	require.False(t, take(note(6, 8)), "it waits for another job")
+	require.True(t, take(note(7, 8)))
+	require.Equal(t, testID(8), r.WaitsFor)
+	require.Equal(t, WaitingText(testID(8)), r.Description)
+	waiting := r
+	require.True(t, take(note(9, 0)), "the note before this one comes later")
+	require.True(t, r.WaitsFor.IsZero())
+	require.Equal(t, textQueued, r.Description)
+	require.False(t, take(note(8, 9)))
+	ended, _, err := Fold(waiting, finished(StateCancelled))
+	require.NoError(t, err)
+	_, c, err := Fold(ended, note(8, 0))
+	require.NoError(t, err)
+	require.Equal(t, ReasonNote, c.Ignored)
+}
+
 func TestFoldAnnouncesParentThatWasBornFailed(t *testing.T) {
 	spec := leafSpec()
 	spec.NodeID = ""

@@ -72,6 +72,9 @@ type Stage struct {
 	// until the job can stop, counted from StartedAt; 0 when that is not known.
 	Uninterruptible bool
 	StopLimit       time.Duration
+	// SwitchesPower says that the stage switches the power of its node, or of
+	// several: what devices log of that is no fault.
+	SwitchesPower bool
 }
 
 // CancelMode is how firmly a job is asked to stop; a greater one is firmer. The
@@ -201,6 +204,10 @@ type Record struct {
 	Diagnostics *Diagnostics
 	// Rollout is set for a parent whose children start in waves.
 	Rollout *Rollout
+	// unknown are fields of a later version, which are written back as they came: while
+	// replicas of two versions are at work, the former must not undo what the later one
+	// has noted.
+	unknown []byte
 }
 
 // Exists reports whether the record is one of a job, and not the zero Record.

@@ -83,6 +83,8 @@ type Rollout struct {
 	RequestedBy string
 	NextWaveAt  time.Time
 	Stop        RolloutStop
+	// unknown is as in Record, unknownPlan that of the plan.
+	unknown, unknownPlan []byte
 }
 
 // NewRollout returns a rollout whose first wave follows as soon as all children are
@@ -106,6 +108,8 @@ var (
 	ErrRolloutOver = errors.New("the rollout is over")
 	// ErrRolloutUnderWay says that there is nothing to resume.
 	ErrRolloutUnderWay = errors.New("the rollout is neither held nor pausing")
+	// ErrRolloutMoved says that it is at another wave than the caller saw.
+	ErrRolloutMoved = errors.New("the rollout has moved on")
 )
 
 // RolloutDue returns when somebody has to act for the rollout: to begin a wave, to
@@ -273,6 +277,16 @@ func ResumeRollout(r Record, now time.Time) (Record, error) {
 		next.State = RolloutPausing // until now
 	}
 	return r.withRollout(next, now), nil
+}
+
+// CheckWave refuses a rollout of which not as many waves have begun as the caller saw,
+// so that what is asked about one wave is never done to another.
+func CheckWave(r Record, seen uint32) error {
+	o := r.Rollout
+	if o == nil || o.Wave == seen {
+		return nil
+	}
+	return fmt.Errorf("%w: it is at wave %d of %d (%s), not %d", ErrRolloutMoved, o.Wave, o.Waves, o.State, seen)
 }
 
 // AbortRollout stops a rollout for good. One that is stopped stays as it is, and false

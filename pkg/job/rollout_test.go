@@ -194,6 +194,10 @@ func TestPauseResumeAbort(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, changed)
 
+	require.NoError(t, CheckWave(held, 1))
+	require.NoError(t, CheckWave(Record{}, 1), "a job without waves is refused for that")
+	require.ErrorIs(t, CheckWave(held, 0), ErrRolloutMoved)
+	require.ErrorContains(t, CheckWave(held, 2), "it is at wave 1 of 3 (held), not 2")
 	r.record, err = ResumeRollout(held, r.now)
 	require.NoError(t, err)
 	require.Equal(t, []uint32{3, 4}, r.wave(t), "at once")

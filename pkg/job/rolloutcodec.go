@@ -27,6 +27,8 @@ func RolloutToProto(o *Rollout) *rackbusv1.Rollout {
 	if p.Pause > 0 {
 		m.Plan.Pause = durationpb.New(p.Pause)
 	}
+	m.ProtoReflect().SetUnknown(o.unknown)
+	m.Plan.ProtoReflect().SetUnknown(o.unknownPlan)
 	return m
 }
 
@@ -50,6 +52,7 @@ func (d *decoder) rollout(m *rackbusv1.Rollout) *Rollout {
 		Wave:  m.GetWave(), Waves: m.GetWaves(), Released: m.GetReleased(), Members: m.GetMembers(), Places: m.GetPlaces(),
 		Reason: m.GetReason(), RequestedBy: m.GetRequestedBy(), NextWaveAt: instant(m.GetNextWaveAt()),
 		Stop: RolloutStop(d.enum("rollout stop", int32(m.GetStop()), int32(rolloutStopCount))),
+		unknown: m.ProtoReflect().GetUnknown(), unknownPlan: p.ProtoReflect().GetUnknown(),
 	}
 	return o
 }

@@ -33,15 +33,16 @@ type Timeline struct {
 
 // StageName declares one stage of a workflow.
 type StageName struct {
-	Name        string
-	Description string
+	Name          string
+	Description   string
+	SwitchesPower bool
 }
 
 // NewTimeline returns a timeline in which every stage is queued.
 func NewTimeline(id ID, stages []StageName, at time.Time) Timeline {
 	t := Timeline{JobID: id, StartedAt: at, UpdatedAt: at, Stages: make([]TimelineStage, len(stages))}
 	for i, s := range stages {
-		t.Stages[i].Stage = Stage{Name: s.Name, Description: s.Description, Status: StageQueued}
+		t.Stages[i].Stage = Stage{Name: s.Name, Description: s.Description, Status: StageQueued, SwitchesPower: s.SwitchesPower}
 	}
 	return t
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var threeStages = []StageName{{"inspect", "Look at it"}, {"upload", "Send the file"}, {"verify", "Look again"}}
+var threeStages = []StageName{{Name: "inspect", Description: "Look at it"}, {Name: "upload", Description: "Send the file"}, {Name: "verify", Description: "Look again"}}
 
 func TestTimelineJSON(t *testing.T) {
 	tl := NewTimeline(testID(3), threeStages, at(0))

@@ -8,6 +8,8 @@ func liteonController() Redfish {
 	r := shelfController()
 	r.Power, r.ChassisPrefix = PowerChassisActions, "powershelf"
 	r.PowerUnitsPath = rootPath + "/Chassis/powershelf/Power/Oem/LiteOn/PowerUnits"
+	// What follows is a hash, as OpenBMC makes it of a version.
+	r.Renamed = []string{"pmc_"}
 	return r
 }
 

@@ -78,6 +78,9 @@ type Redfish struct {
 	// Silent are the inventory entries that do not tell what an update has
 	// brought, such as the spare bank of a BMC. They are not compared with packages.
 	Silent []string
+	// Renamed are beginnings of the names of inventory entries that are named anew with
+	// every version, because their ids are made of it.
+	Renamed []string
 
 	Activation Activation
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -155,11 +156,19 @@ func indexOf(steps []Step, step Step) int {
 
 // powerStep sends a ResetType, and again while the BMC cannot take it. ForceOff
 // and On say what shall be, so repeating one whose answer was lost is harmless.
-// A refusal is returned at once.
+// A refusal is returned at once, unless the host is there already: after a change of
+// the worker it often is, and some BMCs refuse what changes nothing.
 func (c *Client) powerStep(ctx context.Context, op string, resetType schemas.ResetType) error {
 	for attempt := 1; ; attempt++ {
 		err := c.resetSystem(ctx, resetType)
-		if err == nil || hopeless(ctx, err) || !transient(err) || attempt >= c.timing.StepAttempts {
+		if err == nil || hopeless(ctx, err) {
+			return err
+		}
+		if status := statusOf(err); status >= http.StatusBadRequest && status < http.StatusInternalServerError && c.reads(ctx, resetType) {
+			c.log.Info("power command refused by a host that is there already", slog.String("op", op), slog.String("err", err.Error()))
+			return nil
+		}
+		if !transient(err) || attempt >= c.timing.StepAttempts {
 			return err
 		}
 		c.log.Info("power command not taken, trying again", slog.String("op", op), slog.Int("attempt", attempt), slog.String("err", err.Error()))
@@ -167,6 +176,16 @@ func (c *Client) powerStep(ctx context.Context, op string, resetType schemas.Res
 			return err
 		}
 	}
+}
+
+// reads reports whether the host is in the state that a power command leads to.
+func (c *Client) reads(ctx context.Context, resetType schemas.ResetType) bool {
+	want := PowerStateOn
+	if resetType == schemas.ForceOffResetType {
+		want = PowerStateOff
+	}
+	read, err := c.PowerState(ctx)
+	return err == nil && read.State == want
 }
 
 // AuxCycle cuts and restores the standby power of a tray. The host has to be

@@ -228,11 +228,37 @@ func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
 		require.NoError(t, x.client(gb200, defaults).RunStep(t.Context(), redfish.StepForceOff, nil))
 		require.Equal(t, 2*time.Minute, time.Since(started))
 
+		x.power.Store("On")
 		x.on("POST "+resetURI, refuse(400, "Base.1.8.ActionParameterNotSupported", "no"))
 		started = time.Now()
 		err := x.client(gb200, defaults).RunStep(t.Context(), redfish.StepForceOff, nil)
 		require.Equal(t, redfish.CodeInvalidArgument, redfish.CodeOf(err))
 		require.Zero(t, time.Since(started))
+	})
+}
+
+// Some BMCs refuse to switch off what is off, or on what has come on by itself after the
+// AUX cycle: the host is where the step is to bring it.
+func TestPowerStepOfAHostThatIsThereAlready(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := newTray(t)
+		defer x.close()
+		for _, c := range []struct {
+			step    redfish.Step
+			power   string
+			refusal http.HandlerFunc
+		}{
+			{redfish.StepForceOff, "Off", refuse(409, "IDRAC.2.8.PSU501", "the server is off already")},
+			{redfish.StepForceOff, "Off", refuse(400, "Base.1.8.ActionParameterNotSupported", "it is off")},
+			{redfish.StepPowerOn, "On", refuse(409, "Base.1.8.ActionParameterValueConflict", "it is on")},
+		} {
+			x.power.Store(c.power)
+			x.on("POST "+resetURI, c.refusal)
+			require.NoError(t, x.client(gb200, defaults).RunStep(t.Context(), c.step, nil))
+			x.power.Store(map[string]string{"On": "Off", "Off": "On"}[c.power])
+			require.Error(t, x.client(gb200, defaults).RunStep(t.Context(), c.step, nil), "it is not there, and the refusal stands")
+		}
 	})
 }
 

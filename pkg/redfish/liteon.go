@@ -194,12 +194,15 @@ func (c *Client) PushPowerUnit(ctx context.Context, id string, u UploadRequest) 
 	header := http.Header{}
 	header.Set("LiteonPowerDeviceId", number)
 	path := c.profile.PowerUnitsPath + "/Actions/UpdateService/"
-	_, err := c.upload(ctx, op, &UpdateService{}, u, path, rawBody(u), header)
-	if errors.Is(err, ErrAcceptedWithoutTask) {
-		// It answers {"Result":"success"}; there is no task.
-		return nil
+	result, err := c.upload(ctx, op, &UpdateService{}, u, path, rawBody(u), header)
+	if err != nil && !errors.Is(err, ErrAcceptedWithoutTask) {
+		return err
 	}
-	return err
+	// It answers {"Result":"success"}; there is no task.
+	if result.Result != "" && !strings.EqualFold(result.Result, "success") {
+		return fault(op, CodeInternal, "the shelf did not take the image for %s: it answers Result %q", id, result.Result)
+	}
+	return nil
 }
 
 // PushPowerUnits sends an image to one unit, by its id, or with an empty unit to

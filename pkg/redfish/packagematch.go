@@ -145,7 +145,7 @@ func (p Profile) MatchPackages(packages []PackageVersions, inventory []FirmwareI
 	}
 	for i, item := range entries {
 		if e, ok := decide(item, found[i]); ok {
-			e.Aliases = aliasesOf(item.Name, inventory)
+			e.Aliases = append(aliasesOf(item.Name, inventory), p.laterNames(item.Name, inventory)...)
 			out.Expected = append(out.Expected, e)
 		}
 	}
@@ -270,4 +270,28 @@ func aliasesOf(name string, inventory []FirmwareItem) []string {
 		}
 	}
 	return out
+}
+
+// laterNames is the pattern of the names that an entry may have under another version,
+// when it is the only one of its kind: of two, nobody could tell which was replaced.
+func (p Profile) laterNames(name string, inventory []FirmwareItem) []string {
+	for _, prefix := range p.Renamed {
+		alike := 0
+		for _, i := range inventory {
+			if beginsWith(i.Name, prefix) {
+				alike++
+			}
+		}
+		if alike == 1 && beginsWith(name, prefix) {
+			return []string{prefix + anyEnd}
+		}
+	}
+	return nil
+}
+
+// anyEnd closes a name of which only the beginning is known.
+const anyEnd = "*"
+
+func beginsWith(name, prefix string) bool {
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }

@@ -62,6 +62,9 @@ type UploadResult struct {
 	Status int
 	// Messages are the messages of the answer.
 	Messages []schemas.Message
+	// Result is the member Result of the answer, by which LiteOn's shelves tell whether
+	// they took an image; empty mostly.
+	Result string
 }
 
 var (
@@ -209,6 +212,7 @@ func (c *Client) uploaded(op string, a *answer) (UploadResult, error) {
 			result.Messages = decodeMessages(d.list("Messages"))
 		}
 		c.scrubMessages(result.Messages)
+		result.Result = c.scrub(clip(d.text("Result")))
 	}
 	if task, ok := c.taskOf(a, d, result.Messages); ok {
 		result.Task = task

@@ -22,7 +22,9 @@ type ExpectedVersion struct {
 	// Name is an inventory name or URI.
 	Name string
 	// Aliases are looked for, in order, when there is no such entry: firmware
-	// releases rename entries.
+	// releases rename entries. One that ends in '*' stands for all names that begin so,
+	// of which one that has the version counts before any other, the entry's own
+	// included.
 	Aliases []string
 	// Version is what is expected; empty, "N/A" and "unknown" verify nothing.
 	Version string
@@ -102,7 +104,7 @@ func compareVersion(e ExpectedVersion, inventory []FirmwareItem) ComponentVersio
 		c.Status, c.Reason = VersionUnverified, e.Unverified
 	case !e.comparable():
 		c.Status, c.Reason = VersionUnverified, "the package names no version"
-	case strings.EqualFold(c.SystemVersion, c.PackageVersion):
+	case sameVersion(c.SystemVersion, c.PackageVersion):
 		c.Status = VersionMatched
 	default:
 		c.Status, c.Reason = VersionMismatch, "versions differ"
@@ -111,14 +113,33 @@ func compareVersion(e ExpectedVersion, inventory []FirmwareItem) ComponentVersio
 }
 
 func findItem(e ExpectedVersion, inventory []FirmwareItem) (FirmwareItem, bool) {
+	var found *FirmwareItem
 	for _, name := range append([]string{e.Name}, e.Aliases...) {
-		for _, item := range inventory {
-			if strings.EqualFold(item.URI, name) || strings.EqualFold(item.Name, leaf(name)) {
-				return item, true
+		prefix, pattern := strings.CutSuffix(name, anyEnd)
+		for i := range inventory {
+			item := &inventory[i]
+			switch {
+			case pattern && beginsWith(item.Name, prefix):
+				if sameVersion(item.Version, e.Version) {
+					return *item, true
+				}
+			case pattern, !strings.EqualFold(item.URI, name) && !strings.EqualFold(item.Name, leaf(name)):
+				continue
+			}
+			if found == nil {
+				found = item
 			}
 		}
 	}
-	return FirmwareItem{}, false
+	if found == nil {
+		return FirmwareItem{}, false
+	}
+	return *found, true
+}
+
+// sameVersion compares as versions are compared everywhere.
+func sameVersion(a, b string) bool {
+	return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b))
 }
 
 // Err gives an error that names up to five mismatches, nil without any.

@@ -96,7 +96,7 @@ func (a *activationStep) stage() agent.Stage {
 	}
 	s := agent.Stage{
 		Name: name, Description: "Activating firmware: " + strings.Join(texts, ", "),
-		Resume: agent.Resumable, Run: a.run, Limit: a.u.stepsLimit(a.steps),
+		Resume: agent.Resumable, Run: a.run, Limit: a.u.stepsLimit(a.steps), SwitchesPower: true,
 	}
 	if a.step().Once() {
 		s.Resume, s.Prepare, s.Run, s.Observe = agent.Once, a.prepare, a.runOnce, a.observe

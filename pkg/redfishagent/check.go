@@ -100,11 +100,11 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 // anything new for the device.
 func (p *pkgStages) compare(ctx context.Context, content *packageContent) error {
 	s := p.state()
-	inventory, complete, err := p.u.wholeInventory(ctx)
+	inventory, missing, err := p.u.wholeInventory(ctx)
 	if err != nil {
 		return err
 	}
-	if complete {
+	if len(missing) == 0 {
 		if err := p.lacksTarget(inventory); err != nil {
 			return err
 		}
@@ -119,9 +119,17 @@ func (p *pkgStages) compare(ctx context.Context, content *packageContent) error 
 	}
 	s.Expected = want.versions
 	report := redfish.CompareVersions(s.Expected, inventory)
-	if want.complete && report.Status == redfish.VersionMatched && !p.u.cmd.GetForce() {
-		s.Skipped = alreadyInstalled
+	if !want.complete || report.Status != redfish.VersionMatched || p.u.cmd.GetForce() {
+		return nil
 	}
+	if len(missing) > 0 {
+		// One of those that could not be read may be what the package is for.
+		all, err := p.expected(ctx, content, append(slices.Clone(inventory), missing...))
+		if err != nil || len(all.versions) > len(want.versions) {
+			return err
+		}
+	}
+	s.Skipped = alreadyInstalled
 	return nil
 }
 
@@ -159,29 +167,36 @@ func (u *update) inventory(ctx context.Context) ([]redfish.FirmwareItem, error) 
 }
 
 // wholeInventory reads the installed firmware, again while members are missing: what
-// is not seen before an update is not verified behind it.
-func (u *update) wholeInventory(ctx context.Context) (items []redfish.FirmwareItem, complete bool, err error) {
+// is not seen before an update is not verified behind it. It also gives the names of
+// those that stay missing.
+func (u *update) wholeInventory(ctx context.Context) (items, missing []redfish.FirmwareItem, err error) {
 	for attempt := 1; ; attempt++ {
-		items, complete, err = u.readInventory(ctx)
-		if err != nil || complete || attempt >= checkAttempts {
-			return items, complete, err
+		items, missing, err = u.readInventory(ctx)
+		if err != nil || len(missing) == 0 || attempt >= checkAttempts {
+			return items, missing, err
 		}
 		if err := u.t.Sleep(ctx, u.d.opts.Timing.TaskPoll.Interval); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 	}
 }
 
-// readInventory also tells whether every member was read.
-func (u *update) readInventory(ctx context.Context) (items []redfish.FirmwareItem, complete bool, err error) {
+// readInventory also gives the names of the members that could not be read.
+func (u *update) readInventory(ctx context.Context) (items, missing []redfish.FirmwareItem, err error) {
 	err = u.d.seats.seated(ctx, func() error {
 		items, err = u.c.FirmwareInventory(ctx)
 		return err
 	})
-	if err != nil && !errors.As(err, new(*redfish.InventoryError)) {
-		return nil, false, err
+	var incomplete *redfish.InventoryError
+	if err != nil && !errors.As(err, &incomplete) {
+		return nil, nil, err
 	}
-	return items, err == nil, nil
+	if incomplete != nil {
+		for _, m := range incomplete.Members {
+			missing = append(missing, redfish.FirmwareItem{Name: path.Base(m.URI), URI: m.URI})
+		}
+	}
+	return items, missing, nil
 }
 
 func versionsOf(inventory []redfish.FirmwareItem) map[string]string {

@@ -40,6 +40,7 @@ func NewImageServer(base string) (*ImageServer, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("URL of the image server: %q is none of http or https", base)
 	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
 	return &ImageServer{base: u, images: map[string]*image{}}, nil
 }
 

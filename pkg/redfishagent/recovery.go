@@ -37,9 +37,11 @@ func (u *update) recoveryStages() []agent.Stage {
 		Name: "recover", Description: "Making sure that the BMC answers",
 		Resume: agent.Once, Prepare: r.prepare, Run: r.cycle, Observe: r.observe,
 		Attempts: activationAttempts, Pause: u.d.opts.Timing.TaskPoll.Interval, Limit: u.stepsLimit(cycle),
+		SwitchesPower: true,
 	}, {
 		Name: "recover_power", Description: "Waiting for the node after its recovery",
 		Resume: agent.Resumable, Run: r.power, Limit: u.stepsLimit(rest) + u.d.opts.Timing.RecoveryGrace,
+		SwitchesPower: true,
 	}}
 }
 

@@ -137,7 +137,9 @@ func (p *pkgStages) observeSupplies(ctx context.Context) (agent.Observation, err
 		return agent.ObservedUnknown, fail(phaseUpdate, p.label, again(err))
 	}
 	begun := slices.ContainsFunc(units, func(u redfish.PowerUnit) bool {
-		return u.Progress > 0 || u.AtVersion(s.Supplies.Version) || changed(s.VersionsBefore, []redfish.FirmwareItem{{Name: u.ID, Version: u.Version}}, "")
+		// A version that it had before proves nothing of a forced image.
+		arrived := u.AtVersion(s.Supplies.Version) && !(redfish.PowerUnit{Version: s.VersionsBefore[u.ID]}).AtVersion(s.Supplies.Version)
+		return u.Progress > 0 || arrived || changed(s.VersionsBefore, []redfish.FirmwareItem{{Name: u.ID, Version: u.Version}}, "")
 	})
 	switch {
 	case !task.IsZero(), begun:

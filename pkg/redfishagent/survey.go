@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rackbus/rackbus/pkg/diagnostics"
 	"github.com/rackbus/rackbus/pkg/redfish"
@@ -26,14 +27,18 @@ const (
 	// maxBytes bounds all documents together: rules need them whole in memory. A tray
 	// shows some 5 MiB.
 	maxBytes = 32 << 20
+	// logLimit bounds one log: the journal of a controller may have a hundred pages
+	// that take seconds each, and must not cost all the others.
+	logLimit = 30 * time.Second
 )
 
 // Collectors examine a device over Redfish; they share what they have read of it.
-func Collectors(c *redfish.Client) []diagnostics.Collector { return collectors(c, maxBytes) }
+func Collectors(c *redfish.Client) []diagnostics.Collector {
+	return collectors(&survey{c: c, most: maxBytes, logLimit: logLimit})
+}
 
-func collectors(c *redfish.Client, most int) []diagnostics.Collector {
-	s := &survey{c: c, most: most}
-	compute := c.Profile().Kind == redfish.KindCompute
+func collectors(s *survey) []diagnostics.Collector {
+	compute := s.c.Profile().Kind == redfish.KindCompute
 	return []diagnostics.Collector{
 		powerCollector{s},
 		diagnostics.NewCollector("managers", true, s.roots("Managers", "managers.json")),
@@ -53,9 +58,11 @@ type survey struct {
 	c *redfish.Client
 	// read are the members of root collections, by the collection's name, once they
 	// have been read.
-	read map[string][]resource
+	read map[string]resourceFile
 	// bytes are those of all documents so far, most is how many there may be.
 	bytes, most int
+	// logLimit is how long one log may take to read.
+	logLimit time.Duration
 }
 
 // errTooMuch says that the rest of a device was not read.
@@ -86,6 +93,8 @@ type resourceFile struct {
 	Resources []resource `json:"resources"`
 	// Total is how many the device has, when some were left out.
 	Total int `json:"total"`
+	// ReadAt is when they were read, by the clock of the agent.
+	ReadAt time.Time `json:"read_at,omitzero"`
 }
 
 // errUnread says that nothing of a collection could be read.
@@ -98,7 +107,7 @@ func (s *survey) members(ctx context.Context, uri string, limit int) (resourceFi
 	if err != nil {
 		return resourceFile{}, err
 	}
-	file := resourceFile{Resources: make([]resource, 0, len(list.URIs)), Total: list.Total}
+	file := resourceFile{Resources: make([]resource, 0, len(list.URIs)), Total: list.Total, ReadAt: time.Now().UTC()}
 	var last error
 	failed := 0
 	for _, member := range list.URIs {
@@ -152,35 +161,35 @@ func pointless(err error) bool {
 
 // root reads the members of a collection of the service root, once for the whole
 // survey.
-func (s *survey) root(ctx context.Context, name string) ([]resource, error) {
+func (s *survey) root(ctx context.Context, name string) (resourceFile, error) {
 	if found, ok := s.read[name]; ok {
 		return found, nil
 	}
 	uri, err := s.c.RootLink(ctx, name)
 	if err != nil {
-		return nil, err
+		return resourceFile{}, err
 	}
 	var file resourceFile
 	if uri != "" {
 		if file, err = s.members(ctx, uri, maxResources); err != nil && !redfish.Absent(err) {
-			return file.Resources, err
+			return file, err
 		}
 	}
 	if s.read == nil {
-		s.read = map[string][]resource{}
+		s.read = map[string]resourceFile{}
 	}
-	s.read[name] = file.Resources
-	return file.Resources, nil
+	s.read[name] = file
+	return file, nil
 }
 
 // roots collects a collection of the service root.
 func (s *survey) roots(name, file string) func(context.Context, diagnostics.Sink) error {
 	return func(ctx context.Context, into diagnostics.Sink) error {
 		found, err := s.root(ctx, name)
-		if len(found) == 0 && err == nil {
+		if len(found.Resources) == 0 && err == nil {
 			return diagnostics.Skip("the device has no " + name)
 		}
-		return errors.Join(err, keep(into, file, resourceFile{Resources: found, Total: len(found)}))
+		return errors.Join(err, keep(into, file, found))
 	}
 }
 
@@ -240,8 +249,9 @@ func (s *survey) below(ctx context.Context, root string, limit int, link func(re
 	}
 	var all resourceFile
 	var failed []error
-	for i := range owners {
-		uri, err := s.follow(ctx, owners[i].document(), link(owners[i].document()))
+	for i := range owners.Resources {
+		owner := owners.Resources[i].document()
+		uri, err := s.follow(ctx, owner, link(owner))
 		if err != nil {
 			return all, err
 		}
@@ -327,11 +337,11 @@ func (p powerCollector) Fingerprint(ctx context.Context) (diagnostics.Fingerprin
 		if err != nil {
 			return nil, err
 		}
-		for i := range found {
-			d := found[i].document()
+		for i := range found.Resources {
+			d := found.Resources[i].document()
 			for _, member := range []string{"LastResetTime", "FirmwareVersion", "UUID"} {
 				if text := d.Text(member); text != "" {
-					out[found[i].URI+"."+member] = text
+					out[found.Resources[i].URI+"."+member] = text
 				}
 			}
 		}

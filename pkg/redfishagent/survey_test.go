@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,104 @@ func (c *counted) Text(_, content string) error {
 	return nil
 }
 
+// recorded is a sink that keeps the documents.
+type recorded map[string]string
+
+func (r recorded) JSON(name string, v any) error {
+	raw, err := json.Marshal(v)
+	r[name] = string(raw)
+	return err
+}
+
+func (r recorded) Text(name, content string) error {
+	r[name] = content
+	return nil
+}
+
+// surveyed is a device that answers as serve says.
+func surveyed(t *testing.T, serve http.HandlerFunc) *redfish.Client {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(serve)
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	host, text, err := net.SplitHostPort(srv.Listener.Addr().String())
+	require.NoError(t, err)
+	port, err := strconv.ParseUint(text, 10, 16)
+	require.NoError(t, err)
+	profile, ok := redfish.LookupProfile("compute_gb200_nvidia")
+	require.True(t, ok)
+	pool := redfish.NewPool(redfish.PoolOptions{})
+	t.Cleanup(pool.Close)
+	c, err := redfish.New(
+		redfish.Endpoint{Address: host, Port: uint16(port), Username: "root", Password: secret.New("pl4nted")},
+		redfish.Options{Profile: profile, Guard: redfish.Unguarded{}, Pool: pool},
+	)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestOneSlowLogCostsNoOther: a journal that does not end in time keeps neither the log
+// before it nor the one behind it from the bundle, and says so.
+func TestOneSlowLogCostsNoOther(t *testing.T) {
+	t.Parallel()
+	link := func(uri string) string { return fmt.Sprintf(`{"@odata.id":%q}`, uri) }
+	log := func(uri string) string {
+		return fmt.Sprintf(`{"@odata.id":%q,"Entries":%s}`, uri, link(uri+"/Entries"))
+	}
+	entries := func(id string) string {
+		return fmt.Sprintf(`{"Members":[{"@odata.id":"/e/1","MessageId":%q,"Created":"2026-11-30T01:00:00Z"}]}`, id)
+	}
+	const root, journal = "/redfish/v1", "/redfish/v1/Managers/1/LogServices/Journal"
+	tree := map[string]string{
+		root:                             `{"Managers":` + link(root+"/Managers") + `}`,
+		root + "/Managers":               `{"Members":[` + link(root+"/Managers/1") + `]}`,
+		root + "/Managers/1":             `{"@odata.id":"/redfish/v1/Managers/1","LogServices":` + link(root+"/Managers/1/LogServices") + `}`,
+		root + "/Managers/1/LogServices": `{"Members":[` + log(root+"/A") + `,` + log(journal) + `,` + log(root+"/Z") + `]}`,
+		root + "/A/Entries":              entries("A.1.0.First"),
+		root + "/Z/Entries":              entries("Z.1.0.Last"),
+	}
+	reached := func() {}
+	c := surveyed(t, func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		if path == journal+"/Entries" {
+			reached()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(tree[path]))
+	})
+	kept := recorded{}
+	for _, one := range collectors(&survey{c: c, most: maxBytes, logLimit: 2 * time.Second}) {
+		if one.Name() == "event_logs" || one.Name() == "managers" {
+			require.NoError(t, one.Collect(t.Context(), kept), one.Name())
+		}
+	}
+	for _, part := range []string{"A.1.0.First", "Z.1.0.Last", "not read to its end within 2s"} {
+		require.Contains(t, kept["logs/events.json"], part)
+	}
+	var managers struct {
+		ReadAt time.Time `json:"read_at"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(kept["managers.json"]), &managers))
+	require.WithinDuration(t, time.Now(), managers.ReadAt, time.Minute, "to compare the device's clock with")
+	require.NotContains(t, kept["logs/events.json"], "read_at")
+
+	// A run that is cut keeps what it has.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reached = cancel
+	cut := recorded{}
+	for _, one := range collectors(&survey{c: c, most: maxBytes, logLimit: time.Hour}) {
+		if one.Name() == "event_logs" {
+			require.Error(t, one.Collect(ctx, cut))
+		}
+	}
+	require.Contains(t, cut["logs/events.json"], "A.1.0.First")
+}
+
 // TestSurveyIsBounded examines a device that shows more than an agent may keep.
 func TestSurveyIsBounded(t *testing.T) {
 	const size, chassis, most = 1 << 10, 128, 32 << 10
@@ -42,7 +141,7 @@ func TestSurveyIsBounded(t *testing.T) {
 	body := func(uri string, members string) string {
 		return fmt.Sprintf(`{"@odata.id":%q,%s}`, uri, members)
 	}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := surveyed(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch path := strings.TrimSuffix(r.URL.Path, "/"); path {
 		case "/redfish/v1":
@@ -57,27 +156,10 @@ func TestSurveyIsBounded(t *testing.T) {
 			reads.Add(1)
 			_, _ = w.Write([]byte(body(path, `"Oem":"`+strings.Repeat("x", size)+`"`)))
 		}
-	}))
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	srv.StartTLS()
-	defer srv.Close()
-	host, text, err := net.SplitHostPort(srv.Listener.Addr().String())
-	require.NoError(t, err)
-	port, err := strconv.ParseUint(text, 10, 16)
-	require.NoError(t, err)
-	profile, ok := redfish.LookupProfile("compute_gb200_nvidia")
-	require.True(t, ok)
-	pool := redfish.NewPool(redfish.PoolOptions{})
-	defer pool.Close()
-	c, err := redfish.New(
-		redfish.Endpoint{Address: host, Port: uint16(port), Username: "root", Password: secret.New("pl4nted")},
-		redfish.Options{Profile: profile, Guard: redfish.Unguarded{}, Pool: pool},
-	)
-	require.NoError(t, err)
-	defer c.Close()
+	})
 	var kept counted
 	failed := map[string]error{}
-	for _, one := range collectors(c, most) {
+	for _, one := range collectors(&survey{c: c, most: most, logLimit: time.Minute}) {
 		if err := one.Collect(context.Background(), &kept); err != nil {
 			failed[one.Name()] = err
 		}

@@ -162,7 +162,7 @@ func (p *pkgStages) request(img *image) redfish.UploadRequest {
 func (p *pkgStages) handedOver(ctx context.Context, err error) error {
 	var device *redfish.Error
 	if p.u.c.Profile().ApplyTime == "" || !errors.As(err, &device) || device.Status < http.StatusInternalServerError {
-		return tryAgain(err)
+		return lookFirst(err)
 	}
 	s := p.state()
 	after, listErr := p.u.c.HandoffTasks(ctx)
@@ -171,8 +171,21 @@ func (p *pkgStages) handedOver(ctx context.Context, err error) error {
 		p.tracked(task)
 		return nil
 	}
+	return lookFirst(err)
+}
+
+// lookFirst is tryAgain for an image that the device may have kept although it tells of
+// a fault of its own: OpenBMC answers 500 when the update that it has stored the image
+// for does not show up in time, and begins with it nevertheless.
+func lookFirst(err error) error {
+	var device *redfish.Error
+	if errors.As(err, &device) && device.Status == http.StatusInternalServerError && !safeMethod(device.Method) {
+		return agent.Unknown(err)
+	}
 	return tryAgain(err)
 }
+
+func safeMethod(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
 // tryAgain tells a failed upload that is worth another try, because the device
 // was not ready or never got the image, from one whose outcome is unknown.

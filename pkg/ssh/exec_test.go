@@ -71,8 +71,8 @@ func TestExec(t *testing.T) {
 	})
 	t.Run("limit", func(t *testing.T) {
 		var err error
-		within(t, 3*time.Second, func() {
-			_, err = run(ssh.Command{Line: "sleep 30", Limit: 100 * time.Millisecond})
+		soon(t, func() {
+			_, err = run(ssh.Command{Line: "sleep 30", Limit: time.Second})
 		})
 		require.True(t, ssh.IsKind(err, ssh.KindTimeout), "%v", err)
 		require.True(t, errorsAs(err).OutcomeUnknown())
@@ -82,17 +82,19 @@ func TestExec(t *testing.T) {
 	t.Run("limit beside another command", func(t *testing.T) {
 		c := dialOpenSSH(t, s, s.Port())
 		other := make(chan error, 1)
-		begun := newPath(t)
+		begun, end := newPath(t), newPath(t)
 		go func() {
-			_, err := c.Exec(t.Context(), ssh.Command{Line: "touch " + begun + "; sleep 1"})
+			_, err := c.Exec(t.Context(), ssh.Command{Line: "touch " + begun + "; until [ -e " + end + " ]; do sleep 0.05; done"})
 			other <- err
 		}()
 		require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, patience, time.Millisecond)
 		var err error
-		within(t, time.Second, func() {
-			_, err = c.Exec(t.Context(), ssh.Command{Line: "sleep 30", Limit: 100 * time.Millisecond})
+		soon(t, func() {
+			_, err = c.Exec(t.Context(), ssh.Command{Line: "sleep 30", Limit: time.Second})
 		})
 		require.True(t, ssh.IsKind(err, ssh.KindTimeout), "%v", err)
+		require.Empty(t, other, "it is not waited for")
+		require.NoError(t, os.WriteFile(end, nil, 0o600))
 		require.NoError(t, <-other, "it is not disturbed")
 	})
 	t.Run("cancelled", func(t *testing.T) {
@@ -259,7 +261,7 @@ func TestGuard(t *testing.T) {
 			h.end()
 		})
 		var err error
-		within(t, patience, func() { _, err = c.Exec(t.Context(), ssh.Command{Line: "touch " + ssh.Quote(begun) + "; sleep 30"}) })
+		soon(t, func() { _, err = c.Exec(t.Context(), ssh.Command{Line: "touch " + ssh.Quote(begun) + "; sleep 30"}) })
 		ended.Wait()
 		require.ErrorIs(t, err, ssh.ErrNotHeld)
 		require.ErrorIs(t, err, errHoldLost)

@@ -112,19 +112,23 @@ func stranger(ctx context.Context) bool {
 }
 
 // keepTrying stores a record that could not be stored at once. One that was stored
-// all the same is not stored twice.
+// all the same is not stored twice. When the server ends there is one more try.
 func (a *auditor) keepTrying(id string, r *rackbusv1.AuditRecord, err error) {
 	ctx, cancel := context.WithTimeout(a.quit, a.timing.AuditPatience)
 	defer cancel()
-	for {
-		if perr := pause(ctx, a.timing.BrokerPause); perr != nil {
-			a.lose(r, err)
-			return
-		}
+	for pause(ctx, a.timing.BrokerPause) == nil {
 		if err = a.to.PutAudit(ctx, id, r); err == nil {
 			return
 		}
 	}
+	if a.quit.Err() != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timing.AuditLimit)
+		defer cancel()
+		if err = a.to.PutAudit(last, id, r); err == nil {
+			return
+		}
+	}
+	a.lose(r, err)
 }
 
 func (a *auditor) lose(r *rackbusv1.AuditRecord, err error) {
@@ -132,7 +136,7 @@ func (a *auditor) lose(r *rackbusv1.AuditRecord, err error) {
 	a.log.Error("audit record lost", "op", r.GetRpc(), "caller", r.GetIdentity(), "job_id", r.GetJobId(), "err", err)
 }
 
-// close gives up what still waits.
+// close gives what still waits a last try.
 func (a *auditor) close() {
 	a.stop()
 	a.waiting.Wait()

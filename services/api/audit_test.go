@@ -308,6 +308,22 @@ func TestAuditorEnds(t *testing.T) {
 	require.EqualValues(t, 2+maxAuditBacklog, counted(t, lost))
 }
 
+// A server that ends while a record waits for the next try does not lose it.
+func TestRecordsHaveALastTry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := prometheus.NewCounter(prometheus.CounterOpts{Name: "x"})
+		to := &flakyLog{from: time.Now().Add(500 * time.Millisecond), kept: make(map[string]*rackbusv1.AuditRecord)}
+		a := newAuditor(to, Timing{AuditLimit: time.Second, AuditPatience: time.Minute, BrokerPause: time.Second}, lost,
+			telemetry.NewLogger(telemetry.LogOptions{Output: &lockedBuffer{}}))
+		a.ended(t.Context(), ended{method: "/rackbus.v1.Jobs/CancelJob"})
+		time.Sleep(600 * time.Millisecond)
+		a.close()
+		require.Len(t, to.kept, 1)
+		require.Zero(t, counted(t, lost))
+	})
+}
+
 type panicking struct{}
 
 func (panicking) PutAudit(context.Context, string, *rackbusv1.AuditRecord) error { panic("boom") }

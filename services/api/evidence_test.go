@@ -137,7 +137,7 @@ func TestBundleSurvivesRestart(t *testing.T) {
 	require.Equal(t, id.String(), resp.GetJobId())
 	require.Equal(t, "application/gzip", resp.GetContentType())
 	require.Equal(t, int64(len(content)), resp.GetSizeBytes())
-	require.WithinDuration(t, before.Add(10*time.Minute), resp.GetExpiresAt().AsTime(), 2*time.Second)
+	require.WithinDuration(t, before.Add(10*time.Minute), resp.GetExpiresAt().AsTime(), time.Minute)
 	require.True(t, strings.HasPrefix(resp.GetUrl(), web.URL+"/evidence/"+id.String()+"/"+resp.GetFilename()+"?"), resp.GetUrl())
 	for _, asked := range []job.ID{failed, id.Parent()} {
 		require.Eventually(t, func() bool { return h.evidence(asked).GetJobId() == id.String() }, 20*time.Second, 5*time.Millisecond)

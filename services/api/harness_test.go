@@ -79,7 +79,7 @@ func (l *lockedBuffer) String() string {
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
 	store := brokertest.StoreDir(t)
-	b := brokertest.StartIn(t, store, -1)
+	b := brokertest.StartIn(t, store, brokertest.FreePorts(t, 1)[0]) // so that it can be started there again
 	h := &harness{t: t, broker: b, store: store, files: t.TempDir(), log: &lockedBuffer{}, openers: make(map[node.Family]*seal.Opener)}
 	h.conn = h.connect("test")
 	require.NoError(t, h.conn.Provision(t.Context()))

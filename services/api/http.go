@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/rackbus/rackbus/pkg/access"
 	"github.com/rackbus/rackbus/services/api/internal/inproc"
 	"github.com/rackbus/rackbus/services/console"
@@ -34,6 +36,9 @@ type HTTPOptions struct {
 	Evidence http.Handler
 	// Console tunes the console; Conn, Secure and Logger are set by the server.
 	Console console.Options
+	// MaxConnections is how many connections are open at a time; default 1,000. Further
+	// ones wait for one of them to be closed.
+	MaxConnections int
 	// HeaderTimeout bounds the header of a request, IdleTimeout a connection without
 	// one; defaults 10 s and 2 min.
 	HeaderTimeout, IdleTimeout time.Duration
@@ -65,6 +70,9 @@ func (s *Server) newBrowsers(opts HTTPOptions) (*browsers, error) {
 		if *value <= 0 {
 			*value = standard
 		}
+	}
+	if opts.MaxConnections <= 0 {
+		opts.MaxConnections = 1000
 	}
 	if opts.Evidence == nil {
 		opts.Evidence = s.evidenceHandler()
@@ -111,15 +119,15 @@ func within(limit time.Duration, next http.Handler) http.Handler {
 
 // listen takes the address.
 func (b *browsers) listen(ctx context.Context) (net.Listener, error) {
-	if b.opts.Listener != nil {
-		return b.opts.Listener, nil
+	l := b.opts.Listener
+	if l == nil {
+		var config net.ListenConfig
+		var err error
+		if l, err = config.Listen(ctx, "tcp", b.opts.Addr); err != nil {
+			return nil, fmt.Errorf("listen for browsers: %w", err)
+		}
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", b.opts.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen for browsers: %w", err)
-	}
-	return l, nil
+	return netutil.LimitListener(l, b.opts.MaxConnections), nil
 }
 
 // start serves until stop is called. It tells failed when the listener fails.

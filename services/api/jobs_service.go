@@ -252,7 +252,7 @@ func (j *jobsService) GetJobEvents(ctx context.Context, req *rackbusv1.GetJobEve
 	var events []bus.StoredEvent
 	var omitted int
 	err = j.ride(ctx, func(ctx context.Context) (err error) {
-		events, omitted, err = j.opts.Conn.NewestJobEvents(ctx, r.ID, maxHistory, maxHistoryBytes)
+		events, omitted, err = j.opts.Conn.NewestJobEvents(ctx, r.ID, req.GetAfterSequence(), maxHistory, maxHistoryBytes)
 		return err
 	})
 	if err != nil {

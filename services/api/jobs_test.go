@@ -248,7 +248,7 @@ func TestWatchJobsResumes(t *testing.T) {
 	h := newHarness(t)
 	parent, children := h.admit("r1", 1)
 	watch := func(token string) (rackbusv1.Jobs_WatchJobsClient, context.CancelFunc) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		w, err := h.jobs.WatchJobs(ctx, &rackbusv1.WatchJobsRequest{
 			Filter: &rackbusv1.JobFilter{NodeId: "n0"}, ResumeToken: token})
 		require.NoError(t, err)

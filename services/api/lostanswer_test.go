@@ -86,7 +86,7 @@ func TestDeleteNodeWhoseAnswerIsLost(t *testing.T) {
 	h.stop()
 	proxy := loseAnswer(t, h.broker.URL(), "stream_msg_delete_response")
 	timing := bus.DefaultTiming(1)
-	timing.Request = 300 * time.Millisecond
+	timing.Request = 2 * time.Second
 	conn, err := bus.Connect(bus.Options{URLs: []string{proxy.url()}, Name: "api", Role: "api", Timing: timing})
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)

@@ -18,6 +18,7 @@ type metrics struct {
 	refused    *prometheus.CounterVec
 	queries    *prometheus.CounterVec
 	viewJobs   prometheus.Gauge
+	rollouts   *prometheus.GaugeVec
 	hashSecond prometheus.Histogram
 	auditLost  prometheus.Counter
 	capacity   prometheus.Gauge
@@ -45,6 +46,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "rackbus_api_listed_jobs",
 			Help: "Jobs that ListJobs and WatchJobs of this replica know.",
 		}),
+		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rackbus_api_rollouts_in_state",
+			Help: "Rollouts of batches that have not ended, by state, as every replica knows them.",
+		}, []string{"state"}),
 		hashSecond: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "rackbus_api_firmware_hash_seconds",
 			Help:    "Time to hash a firmware file at admission.",
@@ -59,8 +64,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Job records that admission allows at a time (workflows.max_tracked_jobs).",
 		}),
 	}
-	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.hashSecond, m.auditLost, m.capacity)
+	r.MustRegister(m.conflicts, m.admitted, m.refused, m.queries, m.viewJobs, m.rollouts, m.hashSecond, m.auditLost, m.capacity)
+	for s := job.RolloutRunning; s <= job.RolloutReleased; s++ {
+		m.setRollouts(s, 0)
+	}
 	return m
+}
+
+// setRollouts sets how many rollouts are in a state.
+func (m *metrics) setRollouts(s job.RolloutState, rollouts float64) {
+	m.rollouts.WithLabelValues(s.String()).Set(rollouts)
 }
 
 // hashTimer measures how long a firmware file takes to be found and hashed.

@@ -17,9 +17,11 @@ import (
 const besideJob = ^bus.Revision(0)
 
 // goBeside writes into the history of the job that holds the node what is about to
-// be done to it, and by whom. Without that nothing is done. A job that has ended or is
-// gone is bus.ErrNotFound: the lock was read before.
-func (h *hold) goBeside(ctx context.Context, ref node.Ref, holder job.ID) error {
+// be done to it, and by whom. Without that nothing is done. A job that has ended, is
+// gone, or has left the node by the time its history has the note is bus.ErrNotFound:
+// the lock was read before, and whoever holds the node now must be told. Asked again
+// with the same at, it writes one note.
+func (h *hold) goBeside(ctx context.Context, ref node.Ref, holder job.ID, at time.Time) error {
 	r, _, err := h.s.opts.Conn.Record(ctx, holder)
 	if err != nil {
 		return err
@@ -29,11 +31,18 @@ func (h *hold) goBeside(ctx context.Context, ref node.Ref, holder job.ID) error 
 	}
 	who := callerOf(ctx)
 	note := job.Event{
-		Kind: job.EventNote, ID: holder, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family, At: time.Now(),
+		Kind: job.EventNote, ID: holder, RackID: r.RackID, NodeID: r.NodeID, Type: r.Type, Family: r.Family, At: at,
 		Description: fmt.Sprintf("%s of node %s is forced beside this job by %s", h.op, ref, who),
 	}
 	if err := h.s.opts.Conn.PublishEvent(ctx, &note); err != nil {
 		return err
+	}
+	lock, err := h.s.opts.Conn.Lock(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if lock.GetJobId() != holder.String() {
+		return fmt.Errorf("job %s, which has left the node: %w", holder, bus.ErrNotFound)
 	}
 	tellBeside(ctx, holder)
 	h.s.log.WarnContext(ctx, "power operation forced beside a job", "rack", ref.RackID, "node", ref.NodeID,

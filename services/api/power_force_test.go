@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rackbus/rackbus/pkg/access"
+	"github.com/rackbus/rackbus/pkg/bus"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -144,6 +145,28 @@ func TestForceIsNotBesideAJobThatHasEnded(t *testing.T) {
 	requireFailure(t, resp.GetStatus())
 	require.Contains(t, first(trailer, metaReason), "others keep taking the node")
 	require.Empty(t, h.notes(children[0]))
+}
+
+// TestForceIsNotBesideAJobThatHasLeft: it has left the node between the look at the lock
+// and the note in its history, so that another job may have the node, whose history says
+// nothing.
+func TestForceIsNotBesideAJobThatHasLeft(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, asAdmin)
+	_, children := h.admit("r1", 1)
+	_, others := h.admit("r2", 1)
+	holder, other := node.Ref{RackID: "r1", NodeID: "n0"}, node.Ref{RackID: "r2", NodeID: "n0"}
+	hold := h.server.newHold(t.Context(), "POWER_OPERATION_ON", time.Minute)
+	ctx, at := withNotes(t.Context()), time.Now()
+	require.ErrorIs(t, hold.goBeside(ctx, other, children[0], at), bus.ErrNotFound)
+	_, beside := notesOf(ctx)
+	require.Empty(t, beside)
+
+	for range 2 { // as when the answer of the broker was lost
+		require.NoError(t, hold.goBeside(ctx, holder, children[0], at.Add(1)))
+	}
+	require.Len(t, h.notes(children[0]), 2, "one for each node")
+	require.Empty(t, h.notes(others[0]))
 }
 
 // TestAuditNamesTheJobsOfARack: a forced batch is found by any of them.

@@ -110,6 +110,7 @@ func (h *hold) send(ctx context.Context, q query) outcome {
 // what it returns then. Errors are for the caller.
 func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 	var rev bus.Revision
+	began := time.Now()
 	err := h.s.ride(ctx, func(ctx context.Context) (err error) {
 		for range lockTries {
 			lock, err := h.s.opts.Conn.Lock(ctx, ref)
@@ -121,7 +122,7 @@ func (h *hold) lock(ctx context.Context, ref node.Ref) (bus.Revision, error) {
 					return busyError(busy.Message)
 				}
 				rev = besideJob
-				err = h.goBeside(ctx, ref, busy.Holder)
+				err = h.goBeside(ctx, ref, busy.Holder, began)
 				if !errors.Is(err, bus.ErrNotFound) { // else the job has just gone
 					return err
 				}

@@ -109,7 +109,7 @@ func TestRackPowerGuard(t *testing.T) {
 // of the agent, whose clock may be behind.
 func TestUnansweredChangeKeepsTheLock(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *Options) { o.Timing.PowerLimit = 300 * time.Millisecond })
+	h := newHarness(t, func(o *Options) { o.Timing.PowerLimit = 1500 * time.Millisecond })
 	h.register(compute("r1", "a"))
 	release, asked := make(chan struct{}), make(chan time.Time, 1)
 	h.agents(node.FamilyCompute, handlers{opPowerSet: func(_ context.Context, req *rackbusv1.NodeRequest) *rackbusv1.NodeReply {

@@ -122,7 +122,7 @@ func optionsFrom(env *process.Env) (Options, *certs.Source, error) {
 		return Options{}, nil, err
 	}
 	if cfg.Console.Enabled {
-		opts.HTTP = &HTTPOptions{Addr: cfg.ConsoleAddr(), URL: consoleURL(cfg)}
+		opts.HTTP = &HTTPOptions{Addr: cfg.ConsoleAddr(), URL: consoleURL(cfg), MaxConnections: cfg.Console.MaxConnections}
 		opts.EvidenceBaseURL = consoleURL(cfg)
 	}
 	if opts.Plaintext {

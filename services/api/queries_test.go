@@ -151,11 +151,11 @@ func TestCallersDeadlineIsHonoured(t *testing.T) {
 	}})
 	t.Cleanup(func() { close(release) })
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := h.rm.GetNodeDeviceInfo(ctx, &rackmanager.GetNodeDeviceInfoRequest{RackId: "r1", NodeId: "a"})
 	requireCode(t, err, codes.DeadlineExceeded, "")
 	// The limit without a deadline would be five minutes.
-	require.WithinDuration(t, start.Add(time.Second), <-told, 5*time.Second)
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.WithinDuration(t, start.Add(3*time.Second), <-told, time.Minute)
+	require.Less(t, time.Since(start), time.Minute)
 }

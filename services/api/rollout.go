@@ -124,9 +124,20 @@ func (j *jobsService) PauseRollout(ctx context.Context, req *rackbusv1.PauseRoll
 	return &rackbusv1.PauseRolloutResponse{Job: jobMessage(&r)}, nil
 }
 
-// ResumeRollout lets a batch that is held or pausing go on with its next wave.
+// ResumeRollout lets a batch that is held or pausing go on with its next wave: the one
+// after the wave that the caller saw, or else after the one that is found first. A later
+// try, after a change whose answer was lost, must not let one more go.
 func (j *jobsService) ResumeRollout(ctx context.Context, req *rackbusv1.ResumeRolloutRequest) (*rackbusv1.ResumeRolloutResponse, error) {
+	seen := req.ExpectedWave
 	r, err := j.steer(ctx, req.GetJobId(), "rollout resumed", func(r job.Record, now time.Time) (job.Record, bool, error) {
+		if r.Rollout != nil {
+			if seen == nil {
+				seen = new(r.Rollout.Wave)
+			}
+			if err := job.CheckWave(r, *seen); err != nil {
+				return r, false, err
+			}
+		}
 		next, err := job.ResumeRollout(r, now)
 		return next, err == nil, err
 	})
@@ -159,7 +170,7 @@ func (j *jobsService) steer(ctx context.Context, text, what string, change func(
 		}
 		now := time.Now().UTC().Round(0)
 		next, changed, err := change(r, now)
-		if uncertain && errors.Is(err, job.ErrRolloutUnderWay) {
+		if uncertain && (errors.Is(err, job.ErrRolloutUnderWay) || errors.Is(err, job.ErrRolloutMoved)) {
 			return r, nil // by the change whose answer was lost
 		}
 		if err != nil {

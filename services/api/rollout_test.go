@@ -204,16 +204,61 @@ func TestSteerARollout(t *testing.T) {
 
 	// One whose wave is under way, as the jobs service leaves it.
 	other := h.roll("r2", "wave=1; confirm")
-	r, rev, err := h.conn.Record(t.Context(), other)
-	require.NoError(t, err)
-	r, ok := job.StartWave(r, time.Now())
-	require.True(t, ok)
-	tx := h.conn.Begin()
-	tx.ReplaceRecord(&r, rev)
-	_, err = tx.Commit(t.Context())
-	require.NoError(t, err)
+	h.beginWave(other)
 	_, err = resume(other.String())
 	requireCode(t, err, codes.FailedPrecondition, "wave 1 is under way")
+}
+
+// TestAResumeIsForOneWave repeats one whose wave has ended meanwhile: the next wave is
+// held, and nobody has looked at what came of the one before it.
+func TestAResumeIsForOneWave(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	id := h.roll("r3", "wave=1; confirm")
+	resume := func(seen uint32) (*rackbusv1.Job, error) {
+		resp, err := h.jobs.ResumeRollout(t.Context(), &rackbusv1.ResumeRolloutRequest{JobId: id.String(), ExpectedWave: &seen})
+		return resp.GetJob(), err
+	}
+	_, err := h.jobs.PauseRollout(t.Context(), &rackbusv1.PauseRolloutRequest{JobId: id.String()})
+	require.NoError(t, err)
+	_, err = resume(1)
+	requireCode(t, err, codes.FailedPrecondition, "it is at wave 0 of 0 (held), not 1")
+	_, err = resume(0)
+	require.NoError(t, err)
+	h.beginWave(id)
+	_, err = resume(0)
+	requireCode(t, err, codes.FailedPrecondition, "it is at wave 1 of 2 (running), not 0")
+	h.change(id, func(r job.Record) job.Record { // as when the wave has ended
+		held, _, err := job.HoldRollout(r, "", "", time.Now())
+		require.NoError(t, err)
+		return held
+	})
+	_, err = resume(0)
+	requireCode(t, err, codes.FailedPrecondition, "it is at wave 1 of 2 (held), not 0")
+	_, err = resume(1)
+	require.NoError(t, err)
+}
+
+// change writes a record as somebody else of the jobs service would.
+func (h *harness) change(id job.ID, to func(job.Record) job.Record) {
+	h.t.Helper()
+	r, rev, err := h.conn.Record(h.t.Context(), id)
+	require.NoError(h.t, err)
+	next := to(r)
+	tx := h.conn.Begin()
+	tx.ReplaceRecord(&next, rev)
+	_, err = tx.Commit(h.t.Context())
+	require.NoError(h.t, err)
+}
+
+// beginWave begins the wave that is due, as the jobs service does.
+func (h *harness) beginWave(id job.ID) {
+	h.t.Helper()
+	h.change(id, func(r job.Record) job.Record {
+		next, ok := job.StartWave(r, time.Now())
+		require.True(h.t, ok)
+		return next
+	})
 }
 
 // roll admits two nodes of a rack with a plan.
@@ -246,7 +291,7 @@ func (h *harness) timers() func() bus.Timer {
 		select {
 		case timer := <-fired:
 			return timer
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			h.t.Fatal("no timer fires")
 			return bus.Timer{}
 		}

@@ -75,7 +75,7 @@ func New(opts Options) (*Server, error) {
 		s.catalog = catalog.NewBus(opts.Conn, opts.Logger)
 	}
 	s.view = jobview.New(jobview.Options{
-		Conn: opts.Conn, Retry: opts.Timing.WatchRetry, Logger: opts.Logger, OnSize: s.metrics.viewJobs.Set,
+		Conn: opts.Conn, Retry: opts.Timing.WatchRetry, Logger: opts.Logger, OnSize: s.metrics.viewJobs.Set, OnRollouts: s.metrics.setRollouts,
 	})
 	s.metrics.capacity.Set(float64(opts.Admission.MaxTrackedJobs))
 	adm := opts.Admission

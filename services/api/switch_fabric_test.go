@@ -76,7 +76,7 @@ func TestLongChangeAnswersInTime(t *testing.T) {
 		return agent.Refuse("timeout", "late", "")
 	}})
 	defer close(release)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	end, _ := ctx.Deadline()
 	resp, err := h.rm.ConfigureScaleUpFabricManager(ctx, &rackmanager.ConfigureScaleUpFabricManagerRequest{TopologyType: "topo", Node: switchNode("r1", 1)})

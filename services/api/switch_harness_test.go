@@ -128,7 +128,7 @@ func (h *harness) switches(answers map[string]agent.QueryHandler) *fakeSwitches 
 		cancel()
 		require.NoError(h.t, <-done)
 	})
-	require.Eventually(h.t, func() bool { return a.Ready() == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(h.t, func() bool { return a.Ready() == nil }, 20*time.Second, 5*time.Millisecond)
 	return f
 }
 

@@ -172,7 +172,7 @@ func TestJ6CertificatesOfAFabricWithOneManager(t *testing.T) {
 	installed := t.TempDir()
 	material(t, installed, "lab")
 	h := newHarness(t, withTLS(switchtls.Settings{InstalledRoot: installed, DefaultDomain: "lab"}), func(o *Options) {
-		o.Timing.FabricRoleLimit = time.Second
+		o.Timing.FabricRoleLimit = 10 * time.Second
 	})
 	states := map[string]string{
 		"r1/sw-1": `{"state":"enabled"}`, "r1/sw-2": `{"state":"disabled"}`, "r1/sw-4": `{}`,

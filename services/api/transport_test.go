@@ -68,9 +68,11 @@ func TestCodes(t *testing.T) {
 
 func TestVersionAnswersWithoutTheBus(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *Options) { o.Timing.BrokerLimit = 300 * time.Millisecond })
+	h := newHarness(t)
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")
+	h.stop()
+	h.start(func(o *Options) { o.Timing.BrokerLimit = 300 * time.Millisecond })
 	h.broker.Close()
 	version, err := h.rm.GetVersion(t.Context(), &rackmanager.GetVersionRequest{})
 	require.NoError(t, err)
@@ -113,7 +115,7 @@ func TestVersionAnswersWithoutTheBus(t *testing.T) {
 	} {
 		start := time.Now()
 		requireCode(t, call(t.Context()), codes.Unavailable, "")
-		require.Less(t, time.Since(start), 8*time.Second, name)
+		require.Less(t, time.Since(start), 15*time.Second, name)
 	}
 	health := healthpb.NewHealthClient(h.cc)
 	require.Eventually(t, func() bool {
@@ -219,7 +221,7 @@ func TestD1PingsAreTolerated(t *testing.T) {
 	require.NoError(t, err)
 	framer := http2.NewFramer(conn, conn)
 	require.NoError(t, framer.WriteSettings())
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	ping := func(n int) (answered int, goAway bool) {
 		for i := range n {
 			if framer.WritePing(false, [8]byte{byte(i)}) != nil {
@@ -358,7 +360,7 @@ func TestOptionsAreChecked(t *testing.T) {
 // While the server drains it refuses new jobs with a text and goes on reading.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *Options) { o.Timing.DrainGrace = time.Minute; o.DrainTimeout = 500 * time.Millisecond })
+	h := newHarness(t, func(o *Options) { o.Timing.DrainGrace = time.Minute; o.DrainTimeout = 3 * time.Second })
 	h.register(compute("r1", "a"))
 	h.firmware("fw.pkg", "x")
 	parent, _ := h.admit("r2", 1)

@@ -157,6 +157,34 @@ func TestDiagnoseTray(t *testing.T) {
 	}
 }
 
+// TestOurOwnCycleIsNoFault examines a tray whose firmware did not come into force in the
+// power cycle of an update. That it lost its power then is what the update wanted; the
+// same entry of a time before it is a fault.
+func TestOurOwnCycleIsNoFault(t *testing.T) {
+	b := newTray(t)
+	b.knobs(func(k *bmc.Knobs) { k.VersionUnchanged = true })
+	failed := b.run(activated(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
+	require.Equal(t, job.FailureVersionMismatch, failed.Failure.FailureCode, "%+v", failed.Failure)
+	history, err := diagnostics.ReadHistory(t.Context(), b.Conn, failed.ID)
+	require.NoError(t, err)
+	order := diagnostics.Order(failed.ID, history)
+	require.NotEmpty(t, order.GetPowerActions())
+	cycled := order.GetPowerActions()[0].GetFrom().AsTime()
+	for at, want := range map[time.Time]string{
+		cycled:                        "VERSION_MISMATCH_AFTER_UPDATE",
+		cycled.Add(-10 * time.Minute): "POWER_SEQUENCE_FAULT",
+	} {
+		b.knobs(func(k *bmc.Knobs) {
+			k.LogEntries = []bmc.LogEntry{{MessageID: "OpenBMC.0.1.SystemPowerLost", Message: "The power was lost.", Severity: "Critical", Created: at}}
+		})
+		id := b.diagnose(order)
+		j := b.Await(id)
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, want, j.Diagnostics.FailureSignature, j.Diagnostics.Summary)
+		require.Contains(t, string(b.evidence(id).files["history.json"]), "power_actions")
+	}
+}
+
 // TestDiagnoseHealthyTray finds nothing, and logs that only link their entries are
 // read all the same.
 func TestDiagnoseHealthyTray(t *testing.T) {

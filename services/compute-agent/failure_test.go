@@ -189,6 +189,9 @@ func TestUploadIsRefused(t *testing.T) {
 			code: job.FailureBMCRefused, class: job.CodeServerError, phase: "update", messageID: "Base.1.18.1.GeneralError",
 			text: "Upload failed for target package-derived: upload firmware: POST /redfish/v1/UpdateService/update-multipart: HTTP 400",
 		}, {
+			name: "for ever as broken", fault: status(500, "POST", "**/update-multipart"),
+			code: job.FailureBMCRefused, class: job.CodeServerError, phase: "update", messageID: "Base.1.18.1.GeneralError", text: "HTTP 500",
+		}, {
 			name: "for ever as not ready", fault: status(503, "POST", "**/update-multipart"),
 			code: job.FailureBMCRefused, class: job.CodeServerError, phase: "update", messageID: "Base.1.18.1.GeneralError", text: "HTTP 503",
 		},

@@ -422,7 +422,7 @@ func updateFaults() []faultRow {
 			{name: "off, GB200", knobs: bmc.Knobs{PowerOffIgnored: -1}, agent: hasty,
 				check: ended{code: job.FailureActivationFailed, phase: "activation", text: "last read ON", sent: 1, activate: true}.check},
 			{name: "on, GB300", model: gb300Tray, knobs: bmc.Knobs{PowerOnIgnored: -1}, agent: func(o *agenttest.AgentOptions) {
-				o.Timing.Redfish.PowerOnLongLimit = 300 * time.Millisecond
+				o.Timing.Redfish.PowerOnLongLimit = 2 * time.Second
 			}, check: func(b *bench) {
 				ended{code: job.FailureActivationFailed, phase: "activation", text: "last read OFF", sent: 1, aux: 1, activate: true}.check(b)
 				require.Greater(b.t, b.posts(hostReset), 2, "the power-on was repeated")

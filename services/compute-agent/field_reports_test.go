@@ -351,7 +351,7 @@ func TestE24(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{"HGX_FW_BMC_0": "FW_BMC_0", "HGX_FW_GPU_2": "FW_GPU_2"} {
 		t.Run(from, func(t *testing.T) {
-			b := newTray(t, func(o *sim.Options) { o.Timing.Task = 400 * time.Millisecond })
+			b := newTray(t, func(o *sim.Options) { o.Timing.Task = 1500 * time.Millisecond })
 			b.knobs(func(k *bmc.Knobs) {
 				k.Renames = map[string]string{from: to}
 				if to == "FW_BMC_0" {

@@ -42,12 +42,12 @@ type hostBench struct {
 func flintTiming() flint.Timing {
 	const tick = 10 * time.Millisecond
 	return flint.Timing{
-		Probe: 2 * time.Second, ReadyInterval: 2 * tick, ReadyAttempts: 100, ReadyLimit: 3 * time.Second,
-		Query: 2 * time.Second, Upload: 5 * time.Second, Flash: 5 * time.Second, FlashPoll: tick,
-		VerifyInterval: tick, VerifyAttempts: 3, Clean: time.Second,
+		Probe: 5 * time.Second, ReadyInterval: 2 * tick, ReadyAttempts: 100, ReadyLimit: 3 * time.Second,
+		Query: 5 * time.Second, Upload: 10 * time.Second, Flash: 10 * time.Second, FlashPoll: tick,
+		VerifyInterval: tick, VerifyAttempts: 3, Clean: 5 * time.Second,
 		SSH: ssh.Timing{
-			Connect: time.Second, Handshake: 2 * time.Second, Login: 2 * time.Second, KeepAlive: time.Second,
-			Session: time.Second, UploadStall: 10 * time.Second, Close: 100 * time.Millisecond,
+			Connect: 5 * time.Second, Handshake: 5 * time.Second, Login: 5 * time.Second, KeepAlive: 5 * time.Second,
+			Session: 5 * time.Second, UploadStall: 10 * time.Second, Close: 100 * time.Millisecond,
 		},
 	}
 }

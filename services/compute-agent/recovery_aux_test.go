@@ -89,7 +89,8 @@ func TestRecoveryThatDoesNotHelp(t *testing.T) {
 	})
 	// Through a BMC that takes no connections nothing can be cycled.
 	t.Run("no connections", func(t *testing.T) {
-		b := newTray(t)
+		b := newBench(t)
+		b.Start(func(o *agenttest.AgentOptions) { o.Timing.Redfish.ReadyLimit = agenttest.Patience })
 		_, err := b.rack.AddFault(faults.Rule{Action: faults.Action{Refuse: true}})
 		require.NoError(t, err)
 		began := time.Now()
@@ -98,7 +99,7 @@ func TestRecoveryThatDoesNotHelp(t *testing.T) {
 		require.Equal(t, job.FailureBMCUnreachable, j.Failure.FailureCode)
 		require.Equal(t, job.StageSkipped, j.Stage("recover").Status)
 		require.Equal(t, job.StageFailed, j.Stage("check").Status)
-		require.Less(t, time.Since(began), agenttest.Timing().Redfish.ReadyLimit, "it is told at once")
+		require.Less(t, time.Since(began), agenttest.Patience, "it is told at once")
 	})
 	t.Run("nobody asked for an activation", func(t *testing.T) {
 		b := newBench(t)

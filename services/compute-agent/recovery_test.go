@@ -40,6 +40,15 @@ func TestUpdateGetsOver(t *testing.T) {
 			Selector: faults.Request("POST", pushPath), Remaining: 2,
 			Action: faults.Action{Status: &faults.Status{Code: 503}},
 		}}},
+		// OpenBMC gives up waiting for the update that it has begun, and it goes on.
+		{name: "upload taken and answered with 500", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1,
+			Action: faults.Action{Status: &faults.Status{Code: 500, AfterExecute: true}},
+		}}},
+		{name: "upload refused with 500", requests: 2, faults: []faults.Rule{{
+			Selector: faults.Request("POST", pushPath), Remaining: 1,
+			Action: faults.Action{Status: &faults.Status{Code: 500}},
+		}}},
 		{name: "answer with a link", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerLink}, requests: 1},
 		{name: "answer without task", knobs: bmc.Knobs{UploadAnswer: bmc.AnswerAcceptedEmpty}, requests: 1},
 		{name: "task unreadable for a while", requests: 1, faults: []faults.Rule{{

@@ -4,6 +4,7 @@ package computeagent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/redfishagent/agenttest"
 	"github.com/rackbus/rackbus/sim"
 	"github.com/rackbus/rackbus/sim/bmc"
+	"github.com/rackbus/rackbus/sim/faults"
 )
 
 func TestUpdateWithoutActivation(t *testing.T) {
@@ -146,6 +148,24 @@ func TestPartlyUpToDateIsSent(t *testing.T) {
 	j := b.run(update(b.pldm("nvfw_P4972_9.fwpkg", version, "BMC", "CPLD")))
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.Len(t, b.uploads(), 1)
+}
+
+// A device that could not be looked at may need the image: the others of its kind do
+// not speak for it.
+func TestUnreadableDeviceIsNotUpToDate(t *testing.T) {
+	b := newTray(t)
+	for i := range 4 {
+		b.tray.SetVersion(fmt.Sprintf("HGX_FW_GPU_%d", i), "9.9")
+	}
+	b.tray.SetVersion("HGX_FW_GPU_3", "1.0")
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("GET", servicePath+"/FirmwareInventory/HGX_FW_GPU_3"), Action: faults.Action{Status: &faults.Status{Code: 500}},
+	})
+	require.NoError(t, err)
+	j := b.run(update(b.pldm("nvfw_GB200-P4975_9.fwpkg", "9.9", "GPU")))
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Len(t, b.uploads(), 1)
+	require.Equal(t, "completed", decode(t, j.ResultJSON)["status"])
 }
 
 func TestForceKeepsBaseboardTarget(t *testing.T) {

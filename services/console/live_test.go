@@ -30,7 +30,7 @@ type sent struct{ id, event, data string }
 
 func (s *site) listen(path, last string) *listener {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	s.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+path, nil)
 	require.NoError(s.t, err)

@@ -190,7 +190,7 @@ func TestCleanupIsGivenUpWithTheRecord(t *testing.T) {
 	require.NoError(t, os.Symlink(s.outside, filepath.Join(s.dir, "way")))
 	var log lines
 	r.start(hasty, s.options, func(o *jobs.Options) {
-		o.Retention, o.Logger = 700*time.Millisecond, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+		o.Retention, o.Logger = 2*time.Second, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
 	})
 	id := r.planned(1, "way/kept")
 	r.finished(id.Child(1), 1, job.StateCompleted)

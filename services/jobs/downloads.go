@@ -8,6 +8,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/services/jobs/internal/download"
+	"github.com/rackbus/rackbus/services/jobs/internal/observe"
 )
 
 // downloads fetch the artifacts of firmware objects.
@@ -17,7 +18,7 @@ type downloads struct {
 }
 
 // newDownloads returns nil where there is no directory to download to.
-func newDownloads(o *Options, store catalog.Store) *downloads {
+func newDownloads(o *Options, store catalog.Store, metrics *observe.Metrics) *downloads {
 	if o.FirmwareDir == "" {
 		return nil
 	}
@@ -25,9 +26,11 @@ func newDownloads(o *Options, store catalog.Store) *downloads {
 	if options.Logger == nil {
 		options.Logger = o.Logger
 	}
+	options.OnBytes = metrics.ArtifactBytes
 	f := artifact.New(options)
 	return &downloads{fetcher: f, workflow: download.New(download.Options{
 		Jobs: o.Conn, Store: store, Fetcher: f, FirmwareDir: o.FirmwareDir, InStore: o.ArtifactsInStore, Logger: o.Logger,
+		OnArtifact: metrics.Artifact,
 	})}
 }
 

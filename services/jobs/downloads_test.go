@@ -5,6 +5,7 @@ package jobs_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,10 +13,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	admit "github.com/rackbus/rackbus/pkg/admission"
@@ -144,7 +148,8 @@ func TestDownloadGoesOnAfterARestart(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, rackbusv1.ArtifactState_ARTIFACT_STATE_DOWNLOADING, list[0].GetState())
 
-			r.start(hasty, d.options(dir, inStore, opener))
+			registry := prometheus.NewRegistry()
+			r.start(hasty, d.options(dir, inStore, opener), func(o *jobs.Options) { o.Registerer = registry })
 			r.awaitState(res.JobID, job.StateCompleted)
 			o, err := store.Find(ctx, "object")
 			require.NoError(t, err)
@@ -158,6 +163,18 @@ func TestDownloadGoesOnAfterARestart(t *testing.T) {
 			}
 			require.Equal(t, []string{"pl4nted", "pl4nted"}, d.tokens)
 			require.Regexp(t, `^bytes=[1-9]\d*-$`, d.ranges[1])
+			had, err := strconv.Atoi(strings.Trim(d.ranges[1], "bytes=-"))
+			require.NoError(t, err)
+			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
+# HELP rackbus_artifact_bytes_total Bytes of firmware artifacts that came from their sources, those of tries that failed included.
+# TYPE rackbus_artifact_bytes_total counter
+rackbus_artifact_bytes_total %d
+# HELP rackbus_artifacts_total Firmware artifacts that downloads were to bring, by what became of them, repetitions included.
+# TYPE rackbus_artifacts_total counter
+rackbus_artifacts_total{result="failed"} 0
+rackbus_artifacts_total{result="fetched"} 1
+rackbus_artifacts_total{result="found"} 0
+`, len(d.body)-had)), "rackbus_artifact_bytes_total", "rackbus_artifacts_total"))
 		})
 	}
 }

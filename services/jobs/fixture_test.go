@@ -63,7 +63,7 @@ type rig struct {
 // quick are leases short enough for tests.
 func quick() bus.Timing {
 	t := bus.DefaultTiming(1)
-	t.SessionTTL, t.SessionRenew, t.SessionMargin = 2*time.Second, 400*time.Millisecond, 400*time.Millisecond
+	t.SessionTTL, t.SessionRenew, t.SessionMargin = 3*time.Second, 300*time.Millisecond, 500*time.Millisecond
 	t.AckWait, t.WorkInterval, t.NakBusy = 2*time.Second, time.Second, 200*time.Millisecond
 	t.FoldTTL, t.FoldRenew = 2*time.Second, 200*time.Millisecond
 	return t
@@ -296,7 +296,7 @@ func (a admission) batch(rack string, n int, cut bool) job.ID {
 			}
 			if cut {
 				// Armed anew by every chunk, so that a slow machine is not cut off early.
-				tx.ArmTimer(bus.TimerAdmit, id, time.Now().Add(time.Second))
+				tx.ArmTimer(bus.TimerAdmit, id, time.Now().Add(2*time.Second))
 			}
 			for i := start; i < end; i++ {
 				rec := job.NewChild(id, uint32(i+1), spec(job.ID{}, ref(rack, i+1), deadline))

@@ -35,6 +35,10 @@ func TestParkedJobsFollowInTheirOrder(t *testing.T) {
 		return err != nil
 	})
 
+	r.await("the jobs in line to know whom they wait for", func() bool {
+		next, last := r.record(second), r.record(third)
+		return next.WaitsFor.IsZero() && next.Description == "Queued" && last.WaitsFor == second && last.Description == job.WaitingText(second)
+	})
 	r.started(second, 1)
 	require.True(t, r.awaitState(second, job.StateRunning).WaitsFor.IsZero())
 	r.finished(second, 1, job.StateFailed)
@@ -95,6 +99,7 @@ func TestLostParkedCommandFailsItsJob(t *testing.T) {
 // they kept from others is free in the commit in which they read terminal.
 func TestCoordinatorReleasesWhatItReserved(t *testing.T) {
 	t.Parallel()
+	const soon = 2 * time.Second // the test has parked and claimed by then
 	for name, end := range map[string]struct {
 		state job.State
 		queue time.Duration
@@ -109,8 +114,8 @@ func TestCoordinatorReleasesWhatItReserved(t *testing.T) {
 			r.claim(id, "dead")
 			r.requestCancel(id, job.CancelTerminate)
 		}},
-		"past its queue deadline with nobody alive": {job.StateFailed, 300 * time.Millisecond, func(*rig, job.ID) {}},
-		"past its run deadline with a dead owner": {job.StateTimedOut, 300 * time.Millisecond, func(r *rig, id job.ID) {
+		"past its queue deadline with nobody alive": {job.StateFailed, soon, func(*rig, job.ID) {}},
+		"past its run deadline with a dead owner": {job.StateTimedOut, soon, func(r *rig, id job.ID) {
 			r.claim(id, "dead")
 		}},
 		"owner fenced": {job.StateTerminated, time.Hour, func(r *rig, id job.ID) {

@@ -26,7 +26,7 @@ func TestRetentionTakesAFamilyAtOnce(t *testing.T) {
 	r := newRig(t)
 	points := &failpoint.Points{}
 	points.Arm("reap.between", 1, func() error { return failpoint.ErrInjected })
-	r.start(hasty, func(o *jobs.Options) { o.Retention, o.Failpoints = 700*time.Millisecond, points })
+	r.start(hasty, func(o *jobs.Options) { o.Retention, o.Failpoints = 3*time.Second, points })
 	const n = 40
 	id := r.admission().batch("r", n, false)
 	other := r.admission().leaf(ref("other", 1))

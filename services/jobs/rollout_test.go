@@ -378,7 +378,7 @@ func TestCancelledRollout(t *testing.T) {
 func TestDeadlinesOfARollout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.start(hasty, func(o *jobs.Options) { o.QueueDeadline = 300 * time.Millisecond })
+	r.start(hasty, func(o *jobs.Options) { o.QueueDeadline = 1500 * time.Millisecond })
 	r.session()
 	// Nobody takes what the wave starts: its own queue deadline ends it, and that
 	// counts as a failure.
@@ -391,7 +391,7 @@ func TestDeadlinesOfARollout(t *testing.T) {
 	r.awaitState(o.id, job.StateFailed)
 
 	// The rollout as a whole takes too long.
-	o = r.roll("wave=1", asked("s", 0, 3), func(o *admit.Options) { o.RolloutDeadline = time.Second })
+	o = r.roll("wave=1", asked("s", 0, 3), func(o *admit.Options) { o.RolloutDeadline = 3 * time.Second })
 	o.awaitWave(1)
 	r.started(o.id.Child(1), 1)
 	for i := uint32(2); i <= 3; i++ {

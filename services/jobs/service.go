@@ -40,7 +40,7 @@ func New(o Options) (*Service, error) {
 	store := catalog.NewBus(o.Conn, o.Logger)
 	return &Service{
 		o: o, log: o.Logger, metrics: metrics, share: share.New(bus.Partitions),
-		catalog: store, downloads: newDownloads(&o, store),
+		catalog: store, downloads: newDownloads(&o, store, metrics),
 	}, nil
 }
 

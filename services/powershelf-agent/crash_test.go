@@ -154,12 +154,11 @@ func TestAgentDiesAtASupply(t *testing.T) {
 func TestAgentIsDrainedBetweenSupplies(t *testing.T) {
 	b := newBench(t, of(liteOn))
 	b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
-	slow := func(o *agenttest.AgentOptions) { o.Timing.UnitSettle = 100 * time.Millisecond }
-	first := b.Start(slow)
+	first := b.Start(func(o *agenttest.AgentOptions) { o.Timing.UnitSettle = time.Second })
 	id := b.Admit(b.node, activated(b.supplyImage()))
 	b.AwaitStage(id, "repair")
 	first.Stop()
-	b.Start(slow)
+	b.Start()
 	j := b.Await(id)
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.Equal(t, uint64(2), j.Epoch)

@@ -283,11 +283,44 @@ func TestSuppliesForcedOneByOne(t *testing.T) {
 	require.Len(t, b.requests("POST", pushPath), 4, "one for the first job, three tries of the second")
 }
 
+// A forced image whose answer was lost is sent again when no supply has begun with it,
+// although all of them show its version: they did so before.
+func TestForcedImageThatNeverArrived(t *testing.T) {
+	b := newShelf(t, of(liteOn))
+	require.Equal(t, job.StateCompleted, b.run(activated(b.supplyImage())).State)
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", pushPath), Remaining: 1, Action: faults.Action{Cut: &faults.Cut{}},
+	})
+	require.NoError(t, err)
+	u := activated(b.supplyImage())
+	u.Force = true
+	j := b.run(u)
+	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+	require.Len(t, b.requests("POST", pushPath), 3, "one for the first job, the lost one, and the one that arrived")
+}
+
+// A shelf that says in its answer that it did not take the image is believed.
+func TestSupplyPushThatFailsWithStatus200(t *testing.T) {
+	b := newShelf(t, of(liteOn))
+	b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
+	_, err := b.rack.AddFault(faults.Rule{
+		Selector: faults.Request("POST", unitPath),
+		Action:   faults.Action{Status: &faults.Status{Code: 200, Body: []byte(`{"Result":"failure"}`)}},
+	})
+	require.NoError(t, err)
+	j := b.run(activated(b.supplyImage()))
+	require.Equal(t, job.StateFailed, j.State)
+	require.Len(t, b.requests("POST", unitPath), 2, "two tries for the first supply")
+	result := decode(t, j.ResultJSON)
+	require.Equal(t, "powerdevice0", result["target_id"])
+	require.Contains(t, result["raw_error"], `Result "failure"`)
+}
+
 // A job that is asked to stop leaves between two supplies.
 func TestCancelBetweenSupplies(t *testing.T) {
 	b := newBench(t, of(liteOn))
 	b.knobs(func(k *bmc.Knobs) { k.RejectAllSupplies = true })
-	b.Start(func(o *agenttest.AgentOptions) { o.Timing.UnitSettle = 100 * time.Millisecond })
+	b.Start(func(o *agenttest.AgentOptions) { o.Timing.UnitSettle = time.Second })
 	id := b.Admit(b.node, activated(b.supplyImage()))
 	b.AwaitEvent(id, "a supply", func(e job.Event) bool {
 		for _, s := range e.Stages {

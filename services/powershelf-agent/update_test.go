@@ -153,3 +153,25 @@ func TestControllerPackageUpToDate(t *testing.T) {
 	require.Equal(t, "r1.9.9", b.controller())
 	require.Len(t, b.requests("POST", pushPath), 1)
 }
+
+// The controller's entry in the inventory is named after its version: the update takes
+// the old one away and brings another.
+func TestControllerWithAnotherNameAfterwards(t *testing.T) {
+	t.Parallel()
+	t.Run("new version", func(t *testing.T) {
+		b := newShelf(t)
+		b.knobs(func(k *bmc.Knobs) { k.Renames = map[string]string{"pmc_5c3f81d0": "pmc_0badcafe"} })
+		j := b.run(activated(b.archive("obmc.tar", "OPENBMC", "r1.9.9")))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		check := decode(t, j.ResultJSON)["post_activation_version_check"].(map[string]any)
+		require.Equal(t, "matched", check["status"], j.ResultJSON)
+	})
+	t.Run("old version", func(t *testing.T) {
+		b := newShelf(t)
+		b.knobs(func(k *bmc.Knobs) {
+			k.Renames, k.VersionUnchanged = map[string]string{"pmc_5c3f81d0": "pmc_0badcafe"}, true
+		})
+		j := b.run(activated(b.archive("obmc.tar", "OPENBMC", "r1.9.9")))
+		require.Equal(t, job.FailureVersionMismatch, j.Failure.FailureCode, "%+v", j.Failure)
+	})
+}

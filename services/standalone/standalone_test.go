@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/proto/rackmanager"
@@ -87,10 +88,7 @@ func addresses(grpcAddr, metricsAddr string) []string {
 
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(brokertest.FreePorts(t, 1)[0]))
 }
 
 func (i *instance) awaitReady(t *testing.T) {

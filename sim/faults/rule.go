@@ -95,7 +95,7 @@ type Action struct {
 	// Replace is sent instead of the device's answer: reads get it with status 200 and never reach the device,
 	// other requests are executed and keep their status. A JSON string is sent as it is, as text/html.
 	Replace json.RawMessage `json:"Replace,omitempty"`
-	// Status answers without reaching the device. A request body is received first.
+	// Status answers in place of the device. A request body is received first.
 	Status *Status `json:"Status,omitempty"`
 	// Latency delays the request before it reaches the device.
 	Latency *Latency `json:"Latency,omitempty"`
@@ -130,7 +130,7 @@ func (a *Action) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Status is an answer that the device itself did not give.
+// Status is an answer that the device itself did not give. It never sees the request, but with AfterExecute.
 type Status struct {
 	Code int `json:"code"`
 	// Body is sent as JSON, a JSON string as it is; empty sends a Redfish error object.
@@ -141,6 +141,8 @@ type Status struct {
 	Message   string `json:"message,omitempty"`
 	// Empty sends no body at all.
 	Empty bool `json:"empty,omitempty"`
+	// AfterExecute executes the request first, and hides what the device has answered.
+	AfterExecute bool `json:"after_execute,omitempty"`
 }
 
 // UnmarshalJSON accepts a bare status code or an object.

@@ -15,7 +15,7 @@ import (
 // TestStop: every process ends with 0 upon SIGTERM, the broker last.
 func TestStop(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	all := c.All()
 	for i := len(all) - 1; i > 0; i-- {

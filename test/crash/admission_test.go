@@ -43,11 +43,11 @@ func TestAdmissionCutOff(t *testing.T) {
 	t.Parallel()
 	const nodes, chunk = 600, 240
 	c := cluster.Start(t, cluster.Options{
-		Settings: map[string]string{"timing.bus.admit_timeout": `"2s"`},
+		Settings: map[string]string{"timing.bus.admit_timeout": `"6s"`},
 		Racks:    []sim.Options{{RackID: "wide", Compute: nodes, KeepRequests: 1 << 20, Timing: bmc.Timing{Task: 500 * time.Millisecond, BMCOutage: 100 * time.Millisecond}}},
 	})
 	rack := c.Racks[0]
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	api := c.Processes(cluster.RoleAPI)[0]
 	api.Kill()
@@ -121,7 +121,7 @@ func TestContention(t *testing.T) {
 	for _, p := range c.Processes(cluster.RoleComputeAgent) {
 		p.Kill()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(*rounds)*3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute+time.Duration(*rounds)*3*time.Second)
 	defer cancel()
 	c.WriteTrayPackage("crowd.fwpkg", "3.0.0")
 	var retries atomic.Int64

@@ -121,7 +121,7 @@ func (cr *crash) violated(format string, args ...any) {
 func (cr *crash) run() {
 	bound := *limit
 	if bound == 0 {
-		bound = 2*time.Minute + time.Duration(cr.n)*time.Second
+		bound = 5*time.Minute + time.Duration(cr.n)*time.Second
 	}
 	ctx, cancel := context.WithTimeoutCause(cr.t.Context(), bound, fmt.Errorf("the run took longer than %s", bound))
 	defer cancel()

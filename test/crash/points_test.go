@@ -57,7 +57,7 @@ func TestPoints(t *testing.T) {
 			RackID: "points", Compute: len(cases), Timing: bmc.Timing{Task: 300 * time.Millisecond, BMCOutage: 100 * time.Millisecond},
 		}},
 		Settings: map[string]string{
-			"timing.bus.session_ttl": `"2s"`, "timing.bus.session_renew": `"300ms"`, "timing.bus.session_margin": `"300ms"`,
+			"timing.bus.session_ttl": `"3s"`, "timing.bus.session_renew": `"300ms"`, "timing.bus.session_margin": `"300ms"`,
 			"timing.bus.ack_wait": `"2s"`, "timing.bus.work_interval": `"500ms"`, "timing.bus.nak_busy": `"200ms"`,
 			"timing.bus.fold_ttl": `"2s"`, "timing.bus.fold_renew": `"300ms"`,
 		},
@@ -69,7 +69,7 @@ func TestPoints(t *testing.T) {
 	require.Equal(t, rackmanager.ReturnCode_RETURN_CODE_SUCCESS, created.GetResponse().GetStatus())
 	for i, tc := range cases {
 		t.Run(tc.point+"="+tc.action+tc.hit, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			tc.run(ctx, t, c, client, c.Racks[0].Devices()[i])
 		})

@@ -18,7 +18,7 @@ import (
 )
 
 // reportLimit is how long reading all of the state may take.
-const reportLimit = 20 * time.Second
+const reportLimit = 2 * time.Minute
 
 // report checks all invariants and prints them with their numbers.
 func (cr *crash) report(ctx context.Context) {

@@ -49,7 +49,7 @@ const latestRequest = 5 * time.Second
 func TestCancelStorm(t *testing.T) {
 	t.Parallel()
 	s := newStopping(t, *cancels)
-	bound := 2*time.Minute + time.Duration(s.n)*time.Second
+	bound := 5*time.Minute + time.Duration(s.n)*time.Second
 	ctx, cancel := context.WithTimeoutCause(t.Context(), bound, fmt.Errorf("the run took longer than %s", bound))
 	defer cancel()
 	created, err := s.caller.clients[0].CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: s.c.NodeSet(s.rack)})

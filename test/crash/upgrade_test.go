@@ -33,7 +33,7 @@ func TestUpgrade(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{Programs: old, Racks: []sim.Options{{
 		RackID: "up", Compute: 4, KeepRequests: 1 << 16, Timing: bmc.Timing{Task: 500 * time.Millisecond, BMCOutage: 200 * time.Millisecond},
 	}}})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 6*time.Minute, context.DeadlineExceeded)
 	defer cancel()
 	u := &upgrade{t: t, c: c, rack: c.Racks[0], api: c.Client(0)}
 	c.WriteTrayPackage("tray.fwpkg", "7.7.7")

@@ -142,7 +142,7 @@ func (s *scene) requireSubscriberReads(t *testing.T) {
 	operator, err := s.As("operator")
 	require.NoError(t, err)
 	defer operator.Close()
-	js, err := jetstream.New(operator)
+	js, err := jetstream.New(operator, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	_, err = js.CreateConsumer(ctx, "RACKBUS_EVENTS", jetstream.ConsumerConfig{Durable: "site", AckPolicy: jetstream.AckExplicitPolicy})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func requireEvents(ctx context.Context, t *testing.T, s *scene, user, stream, co
 	nc, err := s.As(user, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("%s: %v", user, err) }))
 	require.NoError(t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	var events jetstream.Consumer
 	if consumer != "" {
@@ -178,7 +178,7 @@ func (s *scene) requireOutsiderReads(t *testing.T) {
 	operator, err := s.As("ext-operator")
 	require.NoError(t, err)
 	defer operator.Close()
-	js, err := jetstream.New(operator)
+	js, err := jetstream.New(operator, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(shipped, "site-events.json"))
 	require.NoError(t, err)

@@ -28,10 +28,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	success = rackmanager.ReturnCode_RETURN_CODE_SUCCESS
 	// patience is the limit of everything that ought to take some seconds.
-	patience = time.Minute
+	patience = 2 * time.Minute
 	poll     = 20 * time.Millisecond
 	// refusalPatience is the limit of an answer of a server that does nothing else.
-	refusalPatience = 10 * time.Second
+	refusalPatience = 30 * time.Second
 )
 
 // scene is a site as it is shipped, with a rack that has devices of each family.

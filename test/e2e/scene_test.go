@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is the limit of everything that ought to take a second or two.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 const success = rackmanager.ReturnCode_RETURN_CODE_SUCCESS
 

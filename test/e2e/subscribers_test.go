@@ -42,7 +42,7 @@ func TestSubscribersFollowAThousandJobs(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{Replicas: 2, Racks: []sim.Options{{
 		RackID: "row 7", Compute: followedTrays, Timing: bmc.Timing{Task: 100 * time.Millisecond, BMCOutage: 50 * time.Millisecond},
 	}}})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	shell := newShell(t, c, commands)
 	shell.run(ctx, "connect")

@@ -354,7 +354,7 @@ func result(t *testing.T, text string) map[string]any {
 
 // withinRack returns a context for work on all switches.
 func withinRack(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 6*time.Minute, context.DeadlineExceeded)
 	t.Cleanup(cancel)
 	return ctx
 }

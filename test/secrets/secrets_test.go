@@ -63,7 +63,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	})
 	v.rack = v.Racks[0]
 	v.Client = v.Cluster.Client(0, grpc.WithChainUnaryInterceptor(v.tape.Unary))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+v.bearer)
 	v.register(ctx)

@@ -152,6 +152,13 @@ func jobCases() map[string]alertCase {
 			fires: []string{`{site="a"}`},
 			good:  `  rackbus_jobs_queued_oldest_seconds{site="a", instance="x"} 0+60x60`,
 		},
+		"RackbusRolloutHeld": {
+			bad: `  rackbus_api_rollouts_in_state{site="a", instance="x", state="held"} 1x60
+  rackbus_api_rollouts_in_state{site="a", instance="y", state="held"} 1x60`,
+			fires: []string{`{site="a"}`},
+			good: `  rackbus_api_rollouts_in_state{site="a", instance="x", state="held"} 1x30 0x29
+  rackbus_api_rollouts_in_state{site="a", instance="x", state="running"} 1x60`,
+		},
 		"RackbusStopsSlowly": {
 			bad:   fmt.Sprintf(state, "cancellation_requested", "1x60"),
 			fires: []string{`{site="a"}`},

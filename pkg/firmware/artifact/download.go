@@ -35,7 +35,7 @@ func (j *fetch) download(ctx context.Context) (Result, error) {
 	stall.alive()
 	_, err = copyContext(ctx, p, res.Body, func(n int) error {
 		stall.alive()
-		return j.progress(p.size+int64(n), total)
+		return j.came(p, n, total)
 	})
 	var full *writeError
 	switch {
@@ -85,6 +85,9 @@ func (j *fetch) answer(p **partial, res *http.Response) (total int64, done bool,
 		}
 		if err != nil || from != (*p).size || (*p).size == 0 || !(*p).note.agrees(size) {
 			return 0, false, j.startOver(p, fmt.Errorf("%w: another range than was asked for", ErrStatus))
+		}
+		if (*p).note.contradicts(res) {
+			return 0, false, j.startOver(p, fmt.Errorf("%w: the file has changed, and the rest is that of another one", ErrStatus))
 		}
 		j.resumed = true
 		return size, false, j.checkSize(size)

@@ -197,6 +197,12 @@ func (j *fetch) attempt(ctx context.Context) (Result, error) {
 	return j.download(ctx)
 }
 
+// came counts bytes that have come and are about to be written.
+func (j *fetch) came(p *partial, n int, total int64) error {
+	j.f.o.OnBytes(n)
+	return j.progress(p.size+int64(n), total)
+}
+
 // progress counts bytes of this try and reports them now and then.
 func (j *fetch) progress(done, total int64) error {
 	if done > j.f.o.Limits.MaxFile {
@@ -267,7 +273,7 @@ func (j *fetch) copyLocal(ctx context.Context) (res Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if _, err := copyContext(ctx, p, src, func(n int) error { return j.progress(p.size+int64(n), info.Size()) }); err != nil {
+	if _, err := copyContext(ctx, p, src, func(n int) error { return j.came(p, n, info.Size()) }); err != nil {
 		return Result{}, errors.Join(err, p.discard())
 	}
 	return j.complete(p, info.Size())

@@ -102,6 +102,23 @@ func TestChangedFileStartsOver(t *testing.T) {
 	require.Equal(t, `"one"`, got.header.Get("If-Range"))
 }
 
+// TestRangeOfChangedFileIsNotUsed has a server that gives the rest of another file of
+// the same size, and does not heed the condition that it be the same.
+func TestRangeOfChangedFileIsNotUsed(t *testing.T) {
+	t.Parallel()
+	one, two := content(1, 400<<10), content(2, 400<<10)
+	s, r := newServer(t, one), newRig(t, func(o *Options) { o.Timing.Attempts = 1 })
+	s.change(func() { s.cut, s.cuts, s.noIfRange = 300<<10, 1, true })
+	_, err := r.fetch(s.URL + "/file.bin")
+	require.Error(t, err)
+	s.change(func() { s.body, s.etag = two, `"two"` })
+	r.f.o.Timing.Attempts = 3
+	res, err := r.fetch(s.URL + "/file.bin")
+	require.NoError(t, err)
+	require.False(t, res.Resumed)
+	r.requireFile(two)
+}
+
 // TestAnotherProcessGoesOn lets a second fetcher find what the first one had, also
 // when nothing but the last step was missing.
 func TestAnotherProcessGoesOn(t *testing.T) {
@@ -195,7 +212,7 @@ func TestStall(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, content(1, 10))
 	s.change(func() { s.hold = true })
-	r := newRig(t, func(o *Options) { o.Timing.Stall, o.Timing.Attempts = 50*time.Millisecond, 2 })
+	r := newRig(t, func(o *Options) { o.Timing.Stall, o.Timing.Attempts = 500*time.Millisecond, 2 })
 	_, err := r.fetch(s.URL + "/file.bin")
 	require.ErrorIs(t, err, errStalled)
 	require.Len(t, s.requests(), 2)

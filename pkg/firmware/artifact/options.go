@@ -56,6 +56,9 @@ type Options struct {
 	Roots *x509.CertPool
 	// Resolver resolves names; nil takes that of the system.
 	Resolver *net.Resolver
+	// OnBytes is told how many bytes have come, whatever becomes of them, by several
+	// files at the same time; nil is fine.
+	OnBytes func(n int)
 	// Logger receives what is tried again; nil drops it.
 	Logger *slog.Logger
 }
@@ -75,6 +78,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&t.PauseMax, time.Minute)
 	setDefault(&t.RetryAfterMax, 5*time.Minute)
 	setDefault(&t.Progress, 2*time.Second)
+	if o.OnBytes == nil {
+		o.OnBytes = func(int) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

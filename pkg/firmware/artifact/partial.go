@@ -13,6 +13,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"regexp"
@@ -49,6 +50,18 @@ type note struct {
 // agrees reports whether a size can be that of the file. A digest knows better
 // than what was announced first.
 func (n note) agrees(size int64) bool { return n.Total <= 0 || n.Total == size || n.Want != "" }
+
+// contradicts reports whether an answer with the rest says itself that it is of another
+// file: some servers and the caches before them do not heed If-Range.
+func (n note) contradicts(res *http.Response) bool {
+	etag, modified := res.Header.Get("ETag"), res.Header.Get("Last-Modified")
+	switch {
+	case n.ETag != "" && etag != "":
+		return etag != n.ETag
+	default:
+		return n.Modified != "" && modified != "" && modified != n.Modified
+	}
+}
 
 // resumable reports whether the rest of a file can be asked for: its identity is
 // verified by the server, or by the digest in the end.

@@ -40,23 +40,29 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("100.64.0.0/10"),   // shared, behind carrier NAT
 	netip.MustParsePrefix("192.0.0.0/24"),    // protocol assignments
 	netip.MustParsePrefix("192.0.2.0/24"),    // documentation
+	netip.MustParsePrefix("192.88.99.0/24"),  // 6to4 relays, deprecated
 	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarks
 	netip.MustParsePrefix("198.51.100.0/24"), // documentation
 	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
 	netip.MustParsePrefix("240.0.0.0/4"),     // reserved and broadcast
-	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64, leads to any IPv4 address
-	netip.MustParsePrefix("64:ff9b:1::/48"),  // local NAT64
-	netip.MustParsePrefix("100::/64"),        // discard
 	netip.MustParsePrefix("2001::/23"),       // protocol assignments, Teredo
 	netip.MustParsePrefix("2001:db8::/32"),   // documentation
 	netip.MustParsePrefix("2002::/16"),       // 6to4, leads to any IPv4 address
-	netip.MustParsePrefix("fec0::/10"),       // site local, deprecated
+	netip.MustParsePrefix("3fff::/20"),       // documentation
 }
+
+// allocated is the only part of IPv6 from which public addresses are given out (RFC
+// 4291, IANA's address space registry). What lies outside of it leads to IPv4 by some
+// translation, IPv4-compatible and NAT64 addresses for example, or to no host.
+var allocated = netip.MustParsePrefix("2000::/3")
 
 // Public reports whether an address is one of a host on the public Internet.
 func Public(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+		return false
+	}
+	if a.Is6() && !allocated.Contains(a) {
 		return false
 	}
 	return !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })

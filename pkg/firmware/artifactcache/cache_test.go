@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -160,53 +161,57 @@ func TestWaitFollowsTheDownload(t *testing.T) {
 // A file may be in line behind others for longer than a download may be silent.
 func TestWaitInLine(t *testing.T) {
 	t.Parallel()
-	const silence = 150 * time.Millisecond
-	r := newRig(t, func(o *artifactcache.Options) { o.Silence = silence })
-	r.create("cache", "first.bin", "last.bin")
-	done := make(chan error, 1)
-	began := time.Now()
-	go func() {
-		_, err := r.wait("cache", "last.bin")
-		done <- err
-	}()
-	for n := int64(1); time.Since(began) < 4*silence; n++ {
-		r.set("cache", "first.bin", func(a *catalog.Artifact) { a.BytesDone = n })
-		select {
-		case err := <-done:
-			require.Fail(t, "given up although the download goes on", "%v", err)
-		case <-time.After(silence / 5):
+	synctest.Test(t, func(t *testing.T) {
+		const silence = time.Minute
+		r := newRig(t, func(o *artifactcache.Options) { o.Silence = silence })
+		r.create("cache", "first.bin", "last.bin")
+		done := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			_, err := r.cache.Wait(t.Context(), ref("cache", "last.bin"), nil)
+			done <- err
+		}()
+		for n := int64(1); time.Since(began) < 4*silence; n++ {
+			r.set("cache", "first.bin", func(a *catalog.Artifact) { a.BytesDone = n })
+			select {
+			case err := <-done:
+				require.Fail(t, "given up although the download goes on", "%v", err)
+			case <-time.After(silence / 5):
+			}
 		}
-	}
-	r.publish("cache", "last.bin", []byte("content"))
-	require.NoError(t, <-done)
+		r.publish("cache", "last.bin", []byte("content"))
+		require.NoError(t, <-done)
+	})
 }
 
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *artifactcache.Options) { o.Silence, o.Appear = 50*time.Millisecond, 20*time.Millisecond })
-	r.create("cache", "failed.bin", "silent.bin")
-	r.set("cache", "failed.bin", func(a *catalog.Artifact) {
-		a.State, a.Failure = rackbusv1.ArtifactState_ARTIFACT_STATE_FAILED, "status 404"
-	})
-	_, err := r.wait("cache", "failed.bin")
-	require.ErrorIs(t, err, artifactcache.ErrFailed)
-	require.ErrorContains(t, err, "status 404")
-	_, err = r.wait("cache", "silent.bin")
-	require.ErrorIs(t, err, artifactcache.ErrSilent)
-	_, err = r.wait("cache", "none.bin")
-	require.ErrorIs(t, err, artifactcache.ErrGone)
-	_, err = r.wait("none", "x.bin")
-	require.ErrorIs(t, err, artifactcache.ErrGone)
-	for _, bad := range []*rackbusv1.ArtifactRef{{Cache: "..", Path: "prod/x"}, {Cache: "c", Path: "../x"}, {Cache: "c", Path: "a/../x"}} {
-		_, err = r.cache.Wait(t.Context(), bad, nil)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(o *artifactcache.Options) { o.Silence, o.Appear = 5*time.Second, 2*time.Second })
+		r.create("cache", "failed.bin", "silent.bin")
+		r.set("cache", "failed.bin", func(a *catalog.Artifact) {
+			a.State, a.Failure = rackbusv1.ArtifactState_ARTIFACT_STATE_FAILED, "status 404"
+		})
+		_, err := r.wait("cache", "failed.bin")
+		require.ErrorIs(t, err, artifactcache.ErrFailed)
+		require.ErrorContains(t, err, "status 404")
+		_, err = r.wait("cache", "silent.bin")
+		require.ErrorIs(t, err, artifactcache.ErrSilent)
+		_, err = r.wait("cache", "none.bin")
 		require.ErrorIs(t, err, artifactcache.ErrGone)
-	}
-	stop := errors.New("stop")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = r.cache.Wait(ctx, ref("cache", "silent.bin"), func(int64, int64) { cancel(stop) })
-	require.ErrorIs(t, err, stop)
-	_, err = r.cache.Wait(t.Context(), ref("cache", "silent.bin"), func(int64, int64) { _ = r.store.DropCache(t.Context(), "cache") })
-	require.ErrorIs(t, err, artifactcache.ErrGone)
+		_, err = r.wait("none", "x.bin")
+		require.ErrorIs(t, err, artifactcache.ErrGone)
+		for _, bad := range []*rackbusv1.ArtifactRef{{Cache: "..", Path: "prod/x"}, {Cache: "c", Path: "../x"}, {Cache: "c", Path: "a/../x"}} {
+			_, err = r.cache.Wait(t.Context(), bad, nil)
+			require.ErrorIs(t, err, artifactcache.ErrGone)
+		}
+		stop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err = r.cache.Wait(ctx, ref("cache", "silent.bin"), func(int64, int64) { cancel(stop) })
+		require.ErrorIs(t, err, stop)
+		_, err = r.cache.Wait(t.Context(), ref("cache", "silent.bin"), func(int64, int64) { _ = r.store.DropCache(t.Context(), "cache") })
+		require.ErrorIs(t, err, artifactcache.ErrGone)
+	})
 }
 
 // TestArtifactMayAppearLater begins to wait before the cache exists.

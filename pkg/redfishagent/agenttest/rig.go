@@ -141,7 +141,7 @@ func Timing() redfishagent.Timing {
 			BMCProbe: tick, BMCLimit: 3 * time.Second,
 			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
 			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
-			PowerUnitLimit: 3 * time.Second, PowerUnitPoll: tick, PowerUnitsLimit: 500 * time.Millisecond, PowerUnitsInterval: tick,
+			PowerUnitLimit: 3 * time.Second, PowerUnitPoll: tick, PowerUnitsLimit: 3 * time.Second, PowerUnitsInterval: tick,
 			PowerUnitsPause: tick, PreserveInterval: tick, PreserveSettle: tick / 10,
 		},
 		TaskPoll: redfish.PollOptions{
@@ -149,8 +149,8 @@ func Timing() redfishagent.Timing {
 			NotFoundRetries: 3, NotFoundInterval: tick, SuspendedGrace: 100 * time.Millisecond,
 		},
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
-		UntrackedLimit: time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
-		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: 300 * time.Millisecond, PackagePause: tick,
+		UntrackedLimit: 5 * time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
+		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: time.Second, PackagePause: tick,
 		UnitSettle: tick, UnitRetrySettle: 2 * tick, RecoveryGrace: tick,
 	}
 }

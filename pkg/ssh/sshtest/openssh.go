@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -166,12 +167,17 @@ func (s *OpenSSH) KnownHosts(kinds ...string) string {
 	return file
 }
 
+// freePort finds a port that nobody listens on: below those that systems give to
+// whoever asks for any, so that nobody is given it before the server listens.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for {
+		port := 20_000 + rand.IntN(12_000)                                                              //nolint:gosec // a port is no secret
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil { //nolint:noctx // at once
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
 }
 
 // lockedBuffer is a buffer that one goroutine fills and others read.

@@ -859,8 +859,12 @@ type NodeDiagnosis struct {
 	History    []*JobHistoryEntry `protobuf:"bytes,2,rep,name=history,proto3" json:"history,omitempty"`
 	// Entries of the history that were left out for size, the oldest ones.
 	HistoryOmitted uint32 `protobuf:"varint,3,opt,name=history_omitted,json=historyOmitted,proto3" json:"history_omitted,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the failed job began to work; absent when it never did.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// When the failed job switched the power of the node, in order.
+	PowerActions  []*PowerAction `protobuf:"bytes,5,rep,name=power_actions,json=powerActions,proto3" json:"power_actions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeDiagnosis) Reset() {
@@ -912,6 +916,82 @@ func (x *NodeDiagnosis) GetHistoryOmitted() uint32 {
 		return x.HistoryOmitted
 	}
 	return 0
+}
+
+func (x *NodeDiagnosis) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *NodeDiagnosis) GetPowerActions() []*PowerAction {
+	if x != nil {
+		return x.PowerActions
+	}
+	return nil
+}
+
+// PowerAction is a time in which a job switched the power of its node.
+type PowerAction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The stage that did it; empty for one that was forced beside the job.
+	Stage         string                 `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	From          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PowerAction) Reset() {
+	*x = PowerAction{}
+	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PowerAction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PowerAction) ProtoMessage() {}
+
+func (x *PowerAction) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_command_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PowerAction.ProtoReflect.Descriptor instead.
+func (*PowerAction) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_command_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PowerAction) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *PowerAction) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *PowerAction) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
 }
 
 var File_rackbus_v1_command_proto protoreflect.FileDescriptor
@@ -989,12 +1069,19 @@ const file_rackbus_v1_command_proto_rawDesc = "" +
 	"\x11compute_boot_wait\x18\b \x01(\rR\x0fcomputeBootWait\x12#\n" +
 	"\rpoll_interval\x18\t \x01(\rR\fpollInterval\";\n" +
 	"\x10SystemValidation\x12'\n" +
-	"\x0fconfig_override\x18\x01 \x01(\tR\x0econfigOverride\"\x91\x01\n" +
+	"\x0fconfig_override\x18\x01 \x01(\tR\x0econfigOverride\"\x8a\x02\n" +
 	"\rNodeDiagnosis\x12 \n" +
 	"\fabout_job_id\x18\x01 \x01(\tR\n" +
 	"aboutJobId\x125\n" +
 	"\ahistory\x18\x02 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\ahistory\x12'\n" +
-	"\x0fhistory_omitted\x18\x03 \x01(\rR\x0ehistoryOmittedB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
+	"\x0fhistory_omitted\x18\x03 \x01(\rR\x0ehistoryOmitted\x129\n" +
+	"\n" +
+	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12<\n" +
+	"\rpower_actions\x18\x05 \x03(\v2\x17.rackbus.v1.PowerActionR\fpowerActions\"\x7f\n" +
+	"\vPowerAction\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\tR\x05stage\x12.\n" +
+	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02toB7Z5github.com/rackbus/rackbus/proto/rackbus/v1;rackbusv1b\x06proto3"
 
 var (
 	file_rackbus_v1_command_proto_rawDescOnce sync.Once
@@ -1008,7 +1095,7 @@ func file_rackbus_v1_command_proto_rawDescGZIP() []byte {
 	return file_rackbus_v1_command_proto_rawDescData
 }
 
-var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_rackbus_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_rackbus_v1_command_proto_goTypes = []any{
 	(*JobCommand)(nil),            // 0: rackbus.v1.JobCommand
 	(*FirmwareUpdate)(nil),        // 1: rackbus.v1.FirmwareUpdate
@@ -1019,48 +1106,53 @@ var file_rackbus_v1_command_proto_goTypes = []any{
 	(*ColdRebootTiming)(nil),      // 6: rackbus.v1.ColdRebootTiming
 	(*SystemValidation)(nil),      // 7: rackbus.v1.SystemValidation
 	(*NodeDiagnosis)(nil),         // 8: rackbus.v1.NodeDiagnosis
-	nil,                           // 9: rackbus.v1.DownloadSecrets.LocationsEntry
-	(*NodeTarget)(nil),            // 10: rackbus.v1.NodeTarget
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*FabricReconcile)(nil),       // 12: rackbus.v1.FabricReconcile
-	(*SdnReset)(nil),              // 13: rackbus.v1.SdnReset
-	(*SwitchImageUpdate)(nil),     // 14: rackbus.v1.SwitchImageUpdate
-	(*SwitchFactoryReset)(nil),    // 15: rackbus.v1.SwitchFactoryReset
-	(*SwitchCertificate)(nil),     // 16: rackbus.v1.SwitchCertificate
-	(*SwitchMtlsDisable)(nil),     // 17: rackbus.v1.SwitchMtlsDisable
-	(*SwitchPasswordUpdate)(nil),  // 18: rackbus.v1.SwitchPasswordUpdate
-	(*Sealed)(nil),                // 19: rackbus.v1.Sealed
-	(*ArtifactRef)(nil),           // 20: rackbus.v1.ArtifactRef
-	(*JobHistoryEntry)(nil),       // 21: rackbus.v1.JobHistoryEntry
+	(*PowerAction)(nil),           // 9: rackbus.v1.PowerAction
+	nil,                           // 10: rackbus.v1.DownloadSecrets.LocationsEntry
+	(*NodeTarget)(nil),            // 11: rackbus.v1.NodeTarget
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*FabricReconcile)(nil),       // 13: rackbus.v1.FabricReconcile
+	(*SdnReset)(nil),              // 14: rackbus.v1.SdnReset
+	(*SwitchImageUpdate)(nil),     // 15: rackbus.v1.SwitchImageUpdate
+	(*SwitchFactoryReset)(nil),    // 16: rackbus.v1.SwitchFactoryReset
+	(*SwitchCertificate)(nil),     // 17: rackbus.v1.SwitchCertificate
+	(*SwitchMtlsDisable)(nil),     // 18: rackbus.v1.SwitchMtlsDisable
+	(*SwitchPasswordUpdate)(nil),  // 19: rackbus.v1.SwitchPasswordUpdate
+	(*Sealed)(nil),                // 20: rackbus.v1.Sealed
+	(*ArtifactRef)(nil),           // 21: rackbus.v1.ArtifactRef
+	(*JobHistoryEntry)(nil),       // 22: rackbus.v1.JobHistoryEntry
 }
 var file_rackbus_v1_command_proto_depIdxs = []int32{
-	10, // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
-	11, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
-	11, // 2: rackbus.v1.JobCommand.deadline:type_name -> google.protobuf.Timestamp
+	11, // 0: rackbus.v1.JobCommand.target:type_name -> rackbus.v1.NodeTarget
+	12, // 1: rackbus.v1.JobCommand.created_at:type_name -> google.protobuf.Timestamp
+	12, // 2: rackbus.v1.JobCommand.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 3: rackbus.v1.JobCommand.firmware_update:type_name -> rackbus.v1.FirmwareUpdate
 	5,  // 4: rackbus.v1.JobCommand.cold_reboot:type_name -> rackbus.v1.ColdReboot
 	3,  // 5: rackbus.v1.JobCommand.artifact_download:type_name -> rackbus.v1.ArtifactDownload
 	7,  // 6: rackbus.v1.JobCommand.system_validation:type_name -> rackbus.v1.SystemValidation
-	12, // 7: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
-	13, // 8: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
-	14, // 9: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
-	15, // 10: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
-	16, // 11: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
-	17, // 12: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
-	18, // 13: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
+	13, // 7: rackbus.v1.JobCommand.fabric_reconcile:type_name -> rackbus.v1.FabricReconcile
+	14, // 8: rackbus.v1.JobCommand.sdn_reset:type_name -> rackbus.v1.SdnReset
+	15, // 9: rackbus.v1.JobCommand.switch_image_update:type_name -> rackbus.v1.SwitchImageUpdate
+	16, // 10: rackbus.v1.JobCommand.switch_factory_reset:type_name -> rackbus.v1.SwitchFactoryReset
+	17, // 11: rackbus.v1.JobCommand.switch_certificate:type_name -> rackbus.v1.SwitchCertificate
+	18, // 12: rackbus.v1.JobCommand.switch_mtls_disable:type_name -> rackbus.v1.SwitchMtlsDisable
+	19, // 13: rackbus.v1.JobCommand.switch_password_update:type_name -> rackbus.v1.SwitchPasswordUpdate
 	8,  // 14: rackbus.v1.JobCommand.node_diagnosis:type_name -> rackbus.v1.NodeDiagnosis
-	19, // 15: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
+	20, // 15: rackbus.v1.JobCommand.secrets:type_name -> rackbus.v1.Sealed
 	2,  // 16: rackbus.v1.FirmwareUpdate.targets:type_name -> rackbus.v1.FirmwareUpdateTarget
-	20, // 17: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
-	9,  // 18: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
-	10, // 19: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
+	21, // 17: rackbus.v1.FirmwareUpdateTarget.artifact:type_name -> rackbus.v1.ArtifactRef
+	10, // 18: rackbus.v1.DownloadSecrets.locations:type_name -> rackbus.v1.DownloadSecrets.LocationsEntry
+	11, // 19: rackbus.v1.ColdReboot.nodes:type_name -> rackbus.v1.NodeTarget
 	6,  // 20: rackbus.v1.ColdReboot.timing:type_name -> rackbus.v1.ColdRebootTiming
-	21, // 21: rackbus.v1.NodeDiagnosis.history:type_name -> rackbus.v1.JobHistoryEntry
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	22, // 21: rackbus.v1.NodeDiagnosis.history:type_name -> rackbus.v1.JobHistoryEntry
+	12, // 22: rackbus.v1.NodeDiagnosis.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 23: rackbus.v1.NodeDiagnosis.power_actions:type_name -> rackbus.v1.PowerAction
+	12, // 24: rackbus.v1.PowerAction.from:type_name -> google.protobuf.Timestamp
+	12, // 25: rackbus.v1.PowerAction.to:type_name -> google.protobuf.Timestamp
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_command_proto_init() }
@@ -1091,7 +1183,7 @@ func file_rackbus_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_command_proto_rawDesc), len(file_rackbus_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

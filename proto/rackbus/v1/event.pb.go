@@ -41,7 +41,8 @@ const (
 	JobEventKind_JOB_EVENT_KIND_CANCEL_REQUESTED JobEventKind = 6
 	// The job reached the terminal state in `state`.
 	JobEventKind_JOB_EVENT_KIND_FINISHED JobEventKind = 7
-	// Something for the history that changes nothing of the job, in `description`.
+	// Something for the history, in `description`. It changes nothing of the job but what
+	// it waits for.
 	JobEventKind_JOB_EVENT_KIND_NOTE JobEventKind = 8
 )
 
@@ -132,8 +133,12 @@ type JobEvent struct {
 	CommandSeq uint64 `protobuf:"varint,24,opt,name=command_seq,json=commandSeq,proto3" json:"command_seq,omitempty"`
 	// With FINISHED of a node_diagnostics job.
 	NodeDiagnostics *NodeDiagnostics `protobuf:"bytes,25,opt,name=node_diagnostics,json=nodeDiagnostics,proto3" json:"node_diagnostics,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// With NOTE, for a job in the line of a node: the job that has left the node, and the
+	// one that holds it now, which is empty when the node is held for this job.
+	LeftJobId     string `protobuf:"bytes,26,opt,name=left_job_id,json=leftJobId,proto3" json:"left_job_id,omitempty"`
+	WaitsFor      string `protobuf:"bytes,27,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobEvent) Reset() {
@@ -341,6 +346,20 @@ func (x *JobEvent) GetNodeDiagnostics() *NodeDiagnostics {
 	return nil
 }
 
+func (x *JobEvent) GetLeftJobId() string {
+	if x != nil {
+		return x.LeftJobId
+	}
+	return ""
+}
+
+func (x *JobEvent) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
 // JobTransition is one change of a job's state as the public event stream tells it.
 type JobTransition struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -541,7 +560,7 @@ var File_rackbus_v1_event_proto protoreflect.FileDescriptor
 const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16rackbus/v1/event.proto\x12\n" +
-	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xe9\x06\n" +
+	"rackbus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rackbus/v1/job.proto\"\xa6\a\n" +
 	"\bJobEvent\x12\f\n" +
 	"\x01v\x18\x01 \x01(\rR\x01v\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.rackbus.v1.JobEventKindR\x04kind\x12\x15\n" +
@@ -571,7 +590,9 @@ const file_rackbus_v1_event_proto_rawDesc = "" +
 	"\x06cancel\x18\x17 \x01(\v2\x15.rackbus.v1.JobCancelR\x06cancel\x12\x1f\n" +
 	"\vcommand_seq\x18\x18 \x01(\x04R\n" +
 	"commandSeq\x12F\n" +
-	"\x10node_diagnostics\x18\x19 \x01(\v2\x1b.rackbus.v1.NodeDiagnosticsR\x0fnodeDiagnostics\"\x9c\x03\n" +
+	"\x10node_diagnostics\x18\x19 \x01(\v2\x1b.rackbus.v1.NodeDiagnosticsR\x0fnodeDiagnostics\x12\x1e\n" +
+	"\vleft_job_id\x18\x1a \x01(\tR\tleftJobId\x12\x1b\n" +
+	"\twaits_for\x18\x1b \x01(\tR\bwaitsFor\"\x9c\x03\n" +
 	"\rJobTransition\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\"\n" +
 	"\rparent_job_id\x18\x02 \x01(\tR\vparentJobId\x12\x17\n" +

@@ -846,7 +846,10 @@ type JobStage struct {
 	Uninterruptible bool `protobuf:"varint,7,opt,name=uninterruptible,proto3" json:"uninterruptible,omitempty"`
 	// With uninterruptible: how long it may take until the job can stop, counted
 	// from the start of the stage; absent when that is not known.
-	StopLimit     *durationpb.Duration `protobuf:"bytes,8,opt,name=stop_limit,json=stopLimit,proto3" json:"stop_limit,omitempty"`
+	StopLimit *durationpb.Duration `protobuf:"bytes,8,opt,name=stop_limit,json=stopLimit,proto3" json:"stop_limit,omitempty"`
+	// The stage switches the power of its node, or of several: what devices log of
+	// that is no fault.
+	SwitchesPower bool `protobuf:"varint,9,opt,name=switches_power,json=switchesPower,proto3" json:"switches_power,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -935,6 +938,13 @@ func (x *JobStage) GetStopLimit() *durationpb.Duration {
 		return x.StopLimit
 	}
 	return nil
+}
+
+func (x *JobStage) GetSwitchesPower() bool {
+	if x != nil {
+		return x.SwitchesPower
+	}
+	return false
 }
 
 // JobCancel is a request to stop that the record has taken in.
@@ -2602,7 +2612,7 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"resolution\x18\x04 \x01(\tR\n" +
 	"resolution\x12\x1f\n" +
 	"\vhttp_status\x18\x05 \x01(\x05R\n" +
-	"httpStatus\"\xe7\x02\n" +
+	"httpStatus\"\x8e\x03\n" +
 	"\bJobStage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12/\n" +
@@ -2614,7 +2624,8 @@ const file_rackbus_v1_job_proto_rawDesc = "" +
 	"finishedAt\x12(\n" +
 	"\x0funinterruptible\x18\a \x01(\bR\x0funinterruptible\x128\n" +
 	"\n" +
-	"stop_limit\x18\b \x01(\v2\x19.google.protobuf.DurationR\tstopLimit\"\xc5\x01\n" +
+	"stop_limit\x18\b \x01(\v2\x19.google.protobuf.DurationR\tstopLimit\x12%\n" +
+	"\x0eswitches_power\x18\t \x01(\bR\rswitchesPower\"\xc5\x01\n" +
 	"\tJobCancel\x12*\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x16.rackbus.v1.CancelModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +

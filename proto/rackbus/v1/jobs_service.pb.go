@@ -924,8 +924,11 @@ func (x *CancelJobResponse) GetJob() *Job {
 }
 
 type GetJobEventsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Only what comes behind this JobHistoryEntry.sequence, for callers that have the
+	// rest; 0 is all.
+	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,11 +970,18 @@ func (x *GetJobEventsRequest) GetJobId() string {
 	return ""
 }
 
+func (x *GetJobEventsRequest) GetAfterSequence() uint64 {
+	if x != nil {
+		return x.AfterSequence
+	}
+	return 0
+}
+
 type GetJobEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest 1,000, oldest first.
 	Events []*JobHistoryEntry `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// How many earlier ones there are.
+	// How many earlier ones there are, behind after_sequence.
 	Omitted       uint32 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1237,9 +1247,12 @@ type GetEvidenceResponse struct {
 	// Why there is none.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The diagnostics job that has written it.
-	JobId         string `protobuf:"bytes,7,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	SizeBytes     int64  `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	Sha256        []byte `protobuf:"bytes,9,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	JobId     string `protobuf:"bytes,7,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	SizeBytes int64  `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Sha256    []byte `protobuf:"bytes,9,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Where several nodes were examined, which each have a bundle of their own: their
+	// diagnoses, at most 500. Ask for one of these.
+	Runs          []*EvidenceRun `protobuf:"bytes,10,rep,name=runs,proto3" json:"runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1337,6 +1350,83 @@ func (x *GetEvidenceResponse) GetSha256() []byte {
 	return nil
 }
 
+func (x *GetEvidenceResponse) GetRuns() []*EvidenceRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+// EvidenceRun is the diagnosis of one node.
+type EvidenceRun struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	JobId  string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	RackId string                 `protobuf:"bytes,2,opt,name=rack_id,json=rackId,proto3" json:"rack_id,omitempty"`
+	NodeId string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// A bundle was stored.
+	Stored        bool `protobuf:"varint,4,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvidenceRun) Reset() {
+	*x = EvidenceRun{}
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvidenceRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvidenceRun) ProtoMessage() {}
+
+func (x *EvidenceRun) ProtoReflect() protoreflect.Message {
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvidenceRun.ProtoReflect.Descriptor instead.
+func (*EvidenceRun) Descriptor() ([]byte, []int) {
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *EvidenceRun) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *EvidenceRun) GetRackId() string {
+	if x != nil {
+		return x.RackId
+	}
+	return ""
+}
+
+func (x *EvidenceRun) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *EvidenceRun) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
 type PauseRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1348,7 +1438,7 @@ type PauseRolloutRequest struct {
 
 func (x *PauseRolloutRequest) Reset() {
 	*x = PauseRolloutRequest{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1450,7 @@ func (x *PauseRolloutRequest) String() string {
 func (*PauseRolloutRequest) ProtoMessage() {}
 
 func (x *PauseRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1463,7 @@ func (x *PauseRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRolloutRequest.ProtoReflect.Descriptor instead.
 func (*PauseRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PauseRolloutRequest) GetJobId() string {
@@ -1399,7 +1489,7 @@ type PauseRolloutResponse struct {
 
 func (x *PauseRolloutResponse) Reset() {
 	*x = PauseRolloutResponse{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1501,7 @@ func (x *PauseRolloutResponse) String() string {
 func (*PauseRolloutResponse) ProtoMessage() {}
 
 func (x *PauseRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1514,7 @@ func (x *PauseRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRolloutResponse.ProtoReflect.Descriptor instead.
 func (*PauseRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PauseRolloutResponse) GetJob() *Job {
@@ -1435,15 +1525,19 @@ func (x *PauseRolloutResponse) GetJob() *Job {
 }
 
 type ResumeRolloutRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Rollout.wave as the caller saw it. While it is another one, the call is refused
+	// with FAILED_PRECONDITION, so that a call that is repeated after its wave has ended
+	// does not begin the next one too. Unset: not compared.
+	ExpectedWave  *uint32 `protobuf:"varint,2,opt,name=expected_wave,json=expectedWave,proto3,oneof" json:"expected_wave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeRolloutRequest) Reset() {
 	*x = ResumeRolloutRequest{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1549,7 @@ func (x *ResumeRolloutRequest) String() string {
 func (*ResumeRolloutRequest) ProtoMessage() {}
 
 func (x *ResumeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1562,7 @@ func (x *ResumeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResumeRolloutRequest) GetJobId() string {
@@ -1476,6 +1570,13 @@ func (x *ResumeRolloutRequest) GetJobId() string {
 		return x.JobId
 	}
 	return ""
+}
+
+func (x *ResumeRolloutRequest) GetExpectedWave() uint32 {
+	if x != nil && x.ExpectedWave != nil {
+		return *x.ExpectedWave
+	}
+	return 0
 }
 
 type ResumeRolloutResponse struct {
@@ -1487,7 +1588,7 @@ type ResumeRolloutResponse struct {
 
 func (x *ResumeRolloutResponse) Reset() {
 	*x = ResumeRolloutResponse{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1600,7 @@ func (x *ResumeRolloutResponse) String() string {
 func (*ResumeRolloutResponse) ProtoMessage() {}
 
 func (x *ResumeRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1613,7 @@ func (x *ResumeRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRolloutResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeRolloutResponse) GetJob() *Job {
@@ -1533,7 +1634,7 @@ type AbortRolloutRequest struct {
 
 func (x *AbortRolloutRequest) Reset() {
 	*x = AbortRolloutRequest{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1646,7 @@ func (x *AbortRolloutRequest) String() string {
 func (*AbortRolloutRequest) ProtoMessage() {}
 
 func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1659,7 @@ func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRolloutRequest.ProtoReflect.Descriptor instead.
 func (*AbortRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AbortRolloutRequest) GetJobId() string {
@@ -1584,7 +1685,7 @@ type AbortRolloutResponse struct {
 
 func (x *AbortRolloutResponse) Reset() {
 	*x = AbortRolloutResponse{}
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1697,7 @@ func (x *AbortRolloutResponse) String() string {
 func (*AbortRolloutResponse) ProtoMessage() {}
 
 func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_rackbus_v1_jobs_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1710,7 @@ func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRolloutResponse.ProtoReflect.Descriptor instead.
 func (*AbortRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+	return file_rackbus_v1_jobs_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AbortRolloutResponse) GetJob() *Job {
@@ -1703,9 +1804,10 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x04mode\x18\x02 \x01(\x0e2\x16.rackbus.v1.CancelModeR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"6\n" +
 	"\x11CancelJobResponse\x12!\n" +
-	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\",\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"S\n" +
 	"\x13GetJobEventsRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"e\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12%\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"e\n" +
 	"\x14GetJobEventsResponse\x123\n" +
 	"\x06events\x18\x01 \x03(\v2\x1b.rackbus.v1.JobHistoryEntryR\x06events\x12\x18\n" +
 	"\aomitted\x18\x02 \x01(\rR\aomitted\"p\n" +
@@ -1720,7 +1822,7 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12<\n" +
 	"\rrefused_nodes\x18\x02 \x03(\v2\x17.rackbus.v1.RefusedNodeR\frefusedNodes\"+\n" +
 	"\x12GetEvidenceRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xbb\x02\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xe8\x02\n" +
 	"\x13GetEvidenceResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.rackbus.v1.EvidenceStatusR\x06status\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x129\n" +
@@ -1732,14 +1834,23 @@ const file_rackbus_v1_jobs_service_proto_rawDesc = "" +
 	"\x06job_id\x18\a \x01(\tR\x05jobId\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\b \x01(\x03R\tsizeBytes\x12\x16\n" +
-	"\x06sha256\x18\t \x01(\fR\x06sha256\"D\n" +
+	"\x06sha256\x18\t \x01(\fR\x06sha256\x12+\n" +
+	"\x04runs\x18\n" +
+	" \x03(\v2\x17.rackbus.v1.EvidenceRunR\x04runs\"n\n" +
+	"\vEvidenceRun\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x17\n" +
+	"\arack_id\x18\x02 \x01(\tR\x06rackId\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06stored\x18\x04 \x01(\bR\x06stored\"D\n" +
 	"\x13PauseRolloutRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
 	"\x14PauseRolloutResponse\x12!\n" +
-	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"-\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"i\n" +
 	"\x14ResumeRolloutRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\":\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12(\n" +
+	"\rexpected_wave\x18\x02 \x01(\rH\x00R\fexpectedWave\x88\x01\x01B\x10\n" +
+	"\x0e_expected_wave\":\n" +
 	"\x15ResumeRolloutResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.rackbus.v1.JobR\x03job\"D\n" +
 	"\x13AbortRolloutRequest\x12\x15\n" +
@@ -1776,7 +1887,7 @@ func file_rackbus_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_rackbus_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rackbus_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_rackbus_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_rackbus_v1_jobs_service_proto_goTypes = []any{
 	(EvidenceStatus)(0),                  // 0: rackbus.v1.EvidenceStatus
 	(*Job)(nil),                          // 1: rackbus.v1.Job
@@ -1796,83 +1907,85 @@ var file_rackbus_v1_jobs_service_proto_goTypes = []any{
 	(*StartNodeDiagnosticsResponse)(nil), // 15: rackbus.v1.StartNodeDiagnosticsResponse
 	(*GetEvidenceRequest)(nil),           // 16: rackbus.v1.GetEvidenceRequest
 	(*GetEvidenceResponse)(nil),          // 17: rackbus.v1.GetEvidenceResponse
-	(*PauseRolloutRequest)(nil),          // 18: rackbus.v1.PauseRolloutRequest
-	(*PauseRolloutResponse)(nil),         // 19: rackbus.v1.PauseRolloutResponse
-	(*ResumeRolloutRequest)(nil),         // 20: rackbus.v1.ResumeRolloutRequest
-	(*ResumeRolloutResponse)(nil),        // 21: rackbus.v1.ResumeRolloutResponse
-	(*AbortRolloutRequest)(nil),          // 22: rackbus.v1.AbortRolloutRequest
-	(*AbortRolloutResponse)(nil),         // 23: rackbus.v1.AbortRolloutResponse
-	(JobKind)(0),                         // 24: rackbus.v1.JobKind
-	(JobState)(0),                        // 25: rackbus.v1.JobState
-	(*JobFailure)(nil),                   // 26: rackbus.v1.JobFailure
-	(*JobStage)(nil),                     // 27: rackbus.v1.JobStage
-	(*timestamppb.Timestamp)(nil),        // 28: google.protobuf.Timestamp
-	(*JobCancel)(nil),                    // 29: rackbus.v1.JobCancel
-	(*JobCounts)(nil),                    // 30: rackbus.v1.JobCounts
-	(*NodeDiagnostics)(nil),              // 31: rackbus.v1.NodeDiagnostics
-	(*Rollout)(nil),                      // 32: rackbus.v1.Rollout
-	(*RefusedNode)(nil),                  // 33: rackbus.v1.RefusedNode
-	(CancelMode)(0),                      // 34: rackbus.v1.CancelMode
-	(*JobHistoryEntry)(nil),              // 35: rackbus.v1.JobHistoryEntry
+	(*EvidenceRun)(nil),                  // 18: rackbus.v1.EvidenceRun
+	(*PauseRolloutRequest)(nil),          // 19: rackbus.v1.PauseRolloutRequest
+	(*PauseRolloutResponse)(nil),         // 20: rackbus.v1.PauseRolloutResponse
+	(*ResumeRolloutRequest)(nil),         // 21: rackbus.v1.ResumeRolloutRequest
+	(*ResumeRolloutResponse)(nil),        // 22: rackbus.v1.ResumeRolloutResponse
+	(*AbortRolloutRequest)(nil),          // 23: rackbus.v1.AbortRolloutRequest
+	(*AbortRolloutResponse)(nil),         // 24: rackbus.v1.AbortRolloutResponse
+	(JobKind)(0),                         // 25: rackbus.v1.JobKind
+	(JobState)(0),                        // 26: rackbus.v1.JobState
+	(*JobFailure)(nil),                   // 27: rackbus.v1.JobFailure
+	(*JobStage)(nil),                     // 28: rackbus.v1.JobStage
+	(*timestamppb.Timestamp)(nil),        // 29: google.protobuf.Timestamp
+	(*JobCancel)(nil),                    // 30: rackbus.v1.JobCancel
+	(*JobCounts)(nil),                    // 31: rackbus.v1.JobCounts
+	(*NodeDiagnostics)(nil),              // 32: rackbus.v1.NodeDiagnostics
+	(*Rollout)(nil),                      // 33: rackbus.v1.Rollout
+	(*RefusedNode)(nil),                  // 34: rackbus.v1.RefusedNode
+	(CancelMode)(0),                      // 35: rackbus.v1.CancelMode
+	(*JobHistoryEntry)(nil),              // 36: rackbus.v1.JobHistoryEntry
 }
 var file_rackbus_v1_jobs_service_proto_depIdxs = []int32{
-	24, // 0: rackbus.v1.Job.kind:type_name -> rackbus.v1.JobKind
-	25, // 1: rackbus.v1.Job.state:type_name -> rackbus.v1.JobState
-	26, // 2: rackbus.v1.Job.failure:type_name -> rackbus.v1.JobFailure
-	27, // 3: rackbus.v1.Job.stages:type_name -> rackbus.v1.JobStage
-	28, // 4: rackbus.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	28, // 5: rackbus.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	28, // 6: rackbus.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	28, // 7: rackbus.v1.Job.finished_at:type_name -> google.protobuf.Timestamp
-	28, // 8: rackbus.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	29, // 9: rackbus.v1.Job.cancel:type_name -> rackbus.v1.JobCancel
-	30, // 10: rackbus.v1.Job.children:type_name -> rackbus.v1.JobCounts
-	31, // 11: rackbus.v1.Job.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
-	32, // 12: rackbus.v1.Job.rollout:type_name -> rackbus.v1.Rollout
-	25, // 13: rackbus.v1.JobFilter.states:type_name -> rackbus.v1.JobState
-	28, // 14: rackbus.v1.JobFilter.created_since:type_name -> google.protobuf.Timestamp
+	25, // 0: rackbus.v1.Job.kind:type_name -> rackbus.v1.JobKind
+	26, // 1: rackbus.v1.Job.state:type_name -> rackbus.v1.JobState
+	27, // 2: rackbus.v1.Job.failure:type_name -> rackbus.v1.JobFailure
+	28, // 3: rackbus.v1.Job.stages:type_name -> rackbus.v1.JobStage
+	29, // 4: rackbus.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	29, // 5: rackbus.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	29, // 6: rackbus.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 7: rackbus.v1.Job.finished_at:type_name -> google.protobuf.Timestamp
+	29, // 8: rackbus.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	30, // 9: rackbus.v1.Job.cancel:type_name -> rackbus.v1.JobCancel
+	31, // 10: rackbus.v1.Job.children:type_name -> rackbus.v1.JobCounts
+	32, // 11: rackbus.v1.Job.node_diagnostics:type_name -> rackbus.v1.NodeDiagnostics
+	33, // 12: rackbus.v1.Job.rollout:type_name -> rackbus.v1.Rollout
+	26, // 13: rackbus.v1.JobFilter.states:type_name -> rackbus.v1.JobState
+	29, // 14: rackbus.v1.JobFilter.created_since:type_name -> google.protobuf.Timestamp
 	2,  // 15: rackbus.v1.ListJobsRequest.filter:type_name -> rackbus.v1.JobFilter
 	1,  // 16: rackbus.v1.ListJobsResponse.jobs:type_name -> rackbus.v1.Job
 	1,  // 17: rackbus.v1.GetJobResponse.job:type_name -> rackbus.v1.Job
 	1,  // 18: rackbus.v1.GetJobResponse.children:type_name -> rackbus.v1.Job
-	33, // 19: rackbus.v1.GetJobResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
+	34, // 19: rackbus.v1.GetJobResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
 	2,  // 20: rackbus.v1.WatchJobsRequest.filter:type_name -> rackbus.v1.JobFilter
 	1,  // 21: rackbus.v1.WatchJobsResponse.job:type_name -> rackbus.v1.Job
-	34, // 22: rackbus.v1.CancelJobRequest.mode:type_name -> rackbus.v1.CancelMode
+	35, // 22: rackbus.v1.CancelJobRequest.mode:type_name -> rackbus.v1.CancelMode
 	1,  // 23: rackbus.v1.CancelJobResponse.job:type_name -> rackbus.v1.Job
-	35, // 24: rackbus.v1.GetJobEventsResponse.events:type_name -> rackbus.v1.JobHistoryEntry
+	36, // 24: rackbus.v1.GetJobEventsResponse.events:type_name -> rackbus.v1.JobHistoryEntry
 	14, // 25: rackbus.v1.StartNodeDiagnosticsRequest.nodes:type_name -> rackbus.v1.DiagnosedNode
-	33, // 26: rackbus.v1.StartNodeDiagnosticsResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
+	34, // 26: rackbus.v1.StartNodeDiagnosticsResponse.refused_nodes:type_name -> rackbus.v1.RefusedNode
 	0,  // 27: rackbus.v1.GetEvidenceResponse.status:type_name -> rackbus.v1.EvidenceStatus
-	28, // 28: rackbus.v1.GetEvidenceResponse.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 29: rackbus.v1.PauseRolloutResponse.job:type_name -> rackbus.v1.Job
-	1,  // 30: rackbus.v1.ResumeRolloutResponse.job:type_name -> rackbus.v1.Job
-	1,  // 31: rackbus.v1.AbortRolloutResponse.job:type_name -> rackbus.v1.Job
-	3,  // 32: rackbus.v1.Jobs.ListJobs:input_type -> rackbus.v1.ListJobsRequest
-	5,  // 33: rackbus.v1.Jobs.GetJob:input_type -> rackbus.v1.GetJobRequest
-	7,  // 34: rackbus.v1.Jobs.WatchJobs:input_type -> rackbus.v1.WatchJobsRequest
-	9,  // 35: rackbus.v1.Jobs.CancelJob:input_type -> rackbus.v1.CancelJobRequest
-	11, // 36: rackbus.v1.Jobs.GetJobEvents:input_type -> rackbus.v1.GetJobEventsRequest
-	13, // 37: rackbus.v1.Jobs.StartNodeDiagnostics:input_type -> rackbus.v1.StartNodeDiagnosticsRequest
-	16, // 38: rackbus.v1.Jobs.GetEvidence:input_type -> rackbus.v1.GetEvidenceRequest
-	18, // 39: rackbus.v1.Jobs.PauseRollout:input_type -> rackbus.v1.PauseRolloutRequest
-	20, // 40: rackbus.v1.Jobs.ResumeRollout:input_type -> rackbus.v1.ResumeRolloutRequest
-	22, // 41: rackbus.v1.Jobs.AbortRollout:input_type -> rackbus.v1.AbortRolloutRequest
-	4,  // 42: rackbus.v1.Jobs.ListJobs:output_type -> rackbus.v1.ListJobsResponse
-	6,  // 43: rackbus.v1.Jobs.GetJob:output_type -> rackbus.v1.GetJobResponse
-	8,  // 44: rackbus.v1.Jobs.WatchJobs:output_type -> rackbus.v1.WatchJobsResponse
-	10, // 45: rackbus.v1.Jobs.CancelJob:output_type -> rackbus.v1.CancelJobResponse
-	12, // 46: rackbus.v1.Jobs.GetJobEvents:output_type -> rackbus.v1.GetJobEventsResponse
-	15, // 47: rackbus.v1.Jobs.StartNodeDiagnostics:output_type -> rackbus.v1.StartNodeDiagnosticsResponse
-	17, // 48: rackbus.v1.Jobs.GetEvidence:output_type -> rackbus.v1.GetEvidenceResponse
-	19, // 49: rackbus.v1.Jobs.PauseRollout:output_type -> rackbus.v1.PauseRolloutResponse
-	21, // 50: rackbus.v1.Jobs.ResumeRollout:output_type -> rackbus.v1.ResumeRolloutResponse
-	23, // 51: rackbus.v1.Jobs.AbortRollout:output_type -> rackbus.v1.AbortRolloutResponse
-	42, // [42:52] is the sub-list for method output_type
-	32, // [32:42] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	29, // 28: rackbus.v1.GetEvidenceResponse.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 29: rackbus.v1.GetEvidenceResponse.runs:type_name -> rackbus.v1.EvidenceRun
+	1,  // 30: rackbus.v1.PauseRolloutResponse.job:type_name -> rackbus.v1.Job
+	1,  // 31: rackbus.v1.ResumeRolloutResponse.job:type_name -> rackbus.v1.Job
+	1,  // 32: rackbus.v1.AbortRolloutResponse.job:type_name -> rackbus.v1.Job
+	3,  // 33: rackbus.v1.Jobs.ListJobs:input_type -> rackbus.v1.ListJobsRequest
+	5,  // 34: rackbus.v1.Jobs.GetJob:input_type -> rackbus.v1.GetJobRequest
+	7,  // 35: rackbus.v1.Jobs.WatchJobs:input_type -> rackbus.v1.WatchJobsRequest
+	9,  // 36: rackbus.v1.Jobs.CancelJob:input_type -> rackbus.v1.CancelJobRequest
+	11, // 37: rackbus.v1.Jobs.GetJobEvents:input_type -> rackbus.v1.GetJobEventsRequest
+	13, // 38: rackbus.v1.Jobs.StartNodeDiagnostics:input_type -> rackbus.v1.StartNodeDiagnosticsRequest
+	16, // 39: rackbus.v1.Jobs.GetEvidence:input_type -> rackbus.v1.GetEvidenceRequest
+	19, // 40: rackbus.v1.Jobs.PauseRollout:input_type -> rackbus.v1.PauseRolloutRequest
+	21, // 41: rackbus.v1.Jobs.ResumeRollout:input_type -> rackbus.v1.ResumeRolloutRequest
+	23, // 42: rackbus.v1.Jobs.AbortRollout:input_type -> rackbus.v1.AbortRolloutRequest
+	4,  // 43: rackbus.v1.Jobs.ListJobs:output_type -> rackbus.v1.ListJobsResponse
+	6,  // 44: rackbus.v1.Jobs.GetJob:output_type -> rackbus.v1.GetJobResponse
+	8,  // 45: rackbus.v1.Jobs.WatchJobs:output_type -> rackbus.v1.WatchJobsResponse
+	10, // 46: rackbus.v1.Jobs.CancelJob:output_type -> rackbus.v1.CancelJobResponse
+	12, // 47: rackbus.v1.Jobs.GetJobEvents:output_type -> rackbus.v1.GetJobEventsResponse
+	15, // 48: rackbus.v1.Jobs.StartNodeDiagnostics:output_type -> rackbus.v1.StartNodeDiagnosticsResponse
+	17, // 49: rackbus.v1.Jobs.GetEvidence:output_type -> rackbus.v1.GetEvidenceResponse
+	20, // 50: rackbus.v1.Jobs.PauseRollout:output_type -> rackbus.v1.PauseRolloutResponse
+	22, // 51: rackbus.v1.Jobs.ResumeRollout:output_type -> rackbus.v1.ResumeRolloutResponse
+	24, // 52: rackbus.v1.Jobs.AbortRollout:output_type -> rackbus.v1.AbortRolloutResponse
+	43, // [43:53] is the sub-list for method output_type
+	33, // [33:43] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_rackbus_v1_jobs_service_proto_init() }
@@ -1881,13 +1994,14 @@ func file_rackbus_v1_jobs_service_proto_init() {
 		return
 	}
 	file_rackbus_v1_job_proto_init()
+	file_rackbus_v1_jobs_service_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rackbus_v1_jobs_service_proto_rawDesc), len(file_rackbus_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

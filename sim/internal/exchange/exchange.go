@@ -140,7 +140,7 @@ func (x *exchange) run() {
 	}
 	read := x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
 	switch cut := decided.Cut; {
-	case decided.Status != nil:
+	case decided.Status != nil && !decided.Status.AfterExecute:
 		x.answerStatus(*decided.Status)
 		return
 	case decided.Redirect != nil:
@@ -165,6 +165,9 @@ func (x *exchange) run() {
 		a.merge(merge)
 	}
 	switch {
+	case decided.Status != nil:
+		x.answerStatus(*decided.Status)
+		return
 	case len(decided.Replace) > 0:
 		a = replaced(a.status, decided.Replace)
 	case decided.Malformed:

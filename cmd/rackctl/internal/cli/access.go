@@ -25,22 +25,15 @@ viewer may read, operator may change hardware and jobs, admin may do everything.
 
 ` + exitHelp,
 	}
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.access.WhoAmI(ctx, &rackbusv1.WhoAmIRequest{})
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.access.WhoAmI(ctx, &rackbusv1.WhoAmIRequest{})
-			if err != nil {
-				return err
-			}
-			t := &table{columns: columns("IDENTITY", "ROLE", "SERVER")}
-			t.add(resp.GetIdentity(), enumWord(resp.GetRole(), "ROLE_"), s.target.Address)
-			return out.show(p.env, resp, t)
-		})
-	}
-	return cmd
+		t := &table{columns: columns("IDENTITY", "ROLE", "SERVER")}
+		t.add(resp.GetIdentity(), enumWord(resp.GetRole(), "ROLE_"), r.s.target.Address)
+		return r.show(resp, t)
+	})
 }
 
 func newAudit(p *program) *cobra.Command {
@@ -63,15 +56,12 @@ func newAuditList(p *program) *cobra.Command {
 	flags.StringVar(&req.Identity, "identity", "", "only calls of this `IDENTITY`")
 	flags.StringVar(&req.Rpc, "rpc", "", "only this `METHOD`, for example SetPowerState")
 	flags.DurationVar(&since, "since", 0, "only calls of this time, for example 24h")
-	flags.IntVar(&limit, "limit", 100, "at most so many `CALLS`")
+	flags.IntVar(&limit, "limit", 100, "at most so many `CALLS`, 0 for all")
 	register(cmd, "rack", p.completeRacks)
 	register(cmd, "node", p.completeNodes)
 	register(cmd, "job", p.completeJobs)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func([]string) error { return checkLimit(limit) })
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
 		req.RackId, req.NodeId = rack, nodeID
 		if r, n, both := strings.Cut(nodeID, "/"); both {
 			req.RackId, req.NodeId = r, n
@@ -79,24 +69,27 @@ func newAuditList(p *program) *cobra.Command {
 		if since > 0 {
 			req.Since = timestamppb.New(p.env.now().Add(-since))
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			all := &rackbusv1.ListAuditRecordsResponse{}
-			for {
-				req.PageSize = uint32(min(max(limit-len(all.GetRecords()), 1), maxJobPage))
-				resp, err := s.access.ListAuditRecords(ctx, req)
-				if err != nil {
-					return err
-				}
-				all.Records = append(all.Records, resp.GetRecords()...)
-				req.PageToken = resp.GetNextPageToken()
-				if req.PageToken == "" || len(all.GetRecords()) >= limit {
-					break
-				}
+		all := &rackbusv1.ListAuditRecordsResponse{}
+		more := true
+		for more && (limit == 0 || len(all.GetRecords()) < limit) {
+			req.PageSize = maxJobPage
+			if limit > 0 {
+				req.PageSize = uint32(min(limit-len(all.GetRecords()), maxJobPage))
 			}
-			return out.show(p.env, all, auditTable(all.GetRecords()))
-		})
-	}
-	return cmd
+			resp, err := r.s.access.ListAuditRecords(ctx, req)
+			if err != nil {
+				return err
+			}
+			all.Records = append(all.Records, resp.GetRecords()...)
+			req.PageToken = resp.GetNextPageToken()
+			more = req.PageToken != ""
+		}
+		t := auditTable(all.GetRecords())
+		if more {
+			t.notes = append(t.notes, moreNote(limit))
+		}
+		return r.show(all, t)
+	})
 }
 
 func auditTable(records []*rackbusv1.AuditRecord) *table {
@@ -130,26 +123,24 @@ func newVersion(p *program) *cobra.Command {
 		Long: "Show the version of rackctl, and that of the server unless --client is given.\n\n" + exitHelp,
 	}
 	client := cmd.Flags().Bool("client", false, "that of rackctl only")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	versions := map[string]string{"rackctl": telemetry.Version()}
+	t := &table{columns: columns("PROGRAM", "VERSION")}
+	t.add("rackctl", telemetry.Version())
+	p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.racks.GetVersion(ctx, &rackmanager.GetVersionRequest{})
+		if err != nil {
 			return err
 		}
-		versions := map[string]string{"rackctl": telemetry.Version()}
-		t := &table{columns: columns("PROGRAM", "VERSION")}
-		t.add("rackctl", telemetry.Version())
-		if *client {
-			return out.show(p.env, versions, t)
+		versions["server"] = resp.GetVersion()
+		t.add("server", resp.GetVersion())
+		return r.show(versions, t)
+	})
+	withServer := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*client {
+			return withServer(cmd, args)
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.racks.GetVersion(ctx, &rackmanager.GetVersionRequest{})
-			if err != nil {
-				return err
-			}
-			versions["server"] = resp.GetVersion()
-			t.add("server", resp.GetVersion())
-			return out.show(p.env, versions, t)
-		})
+		return p.shows(cmd, versions, t)
 	}
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,13 +26,16 @@ func TestBootstrapAsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../../docs/running.md")
 	require.NoError(t, err)
 	lines := 0
+	dir := ""
 	for line := range strings.Lines(string(doc) + "\n" + strings.ReplaceAll(bootstrapExample, "\\\n", "") + "\n") {
 		command, found := strings.CutPrefix(strings.TrimSpace(line), "rackctl bootstrap ")
 		if !found {
 			continue
 		}
 		lines++
-		dir := t.TempDir()
+		if !strings.Contains(command, "--profile leaf") { // a leaf site goes with the hub above
+			dir = t.TempDir()
+		}
 		code, out, errs := runBootstrap(t, strings.Fields(strings.Replace(command, "--out site", "--out "+dir, 1))...)
 		require.Equal(t, ExitOK, code, "%s: %s", command, errs)
 		for _, place := range []string{"nats", "agent"} {
@@ -62,9 +66,26 @@ func TestBootstrapAgain(t *testing.T) {
 	require.Empty(t, text)
 }
 
+// TestBootstrapAtOnce: a second run says that there is one.
+func TestBootstrapAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--out", dir, "--api-host", "localhost", "--nats-host", "localhost"}
+	code, _, errs := runBootstrap(t, args...)
+	require.Equal(t, ExitOK, code, errs)
+	held, err := os.Open(filepath.Join(dir, "secrets", ".lock"))
+	require.NoError(t, err)
+	defer held.Close()
+	require.NoError(t, syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	code, out, errs := runBootstrap(t, args...)
+	require.Equal(t, ExitFailed, code, errs)
+	require.Empty(t, out)
+	require.Contains(t, errs, "another run is at work in "+dir)
+}
+
 func TestBootstrapUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"--out", "x"}, {"--out", "x", "--profile", "cluster", "--api-host", "a", "--nats-host", "n"}, {"--out", "x", "more"},
+		{"--out", "x", "--profile", "leaf", "--site", "b", "--nats-host", "n", "--hub-host", "h"},
 	} {
 		code, _, errs := runBootstrap(t, args...)
 		require.Equal(t, ExitUsage, code, "%v: %s", args, errs)

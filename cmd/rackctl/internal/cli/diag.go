@@ -32,17 +32,16 @@ ended, into a folder.
 	about := cmd.Flags().String("job", "", "`JOB_ID` that is looked into")
 	dir := cmd.Flags().String("download", "", "wait, and put the bundles into this `FOLDER`")
 	jobs := addJobFlags(cmd, false)
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
 	register(cmd, "job", p.completeJobs)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func(args []string) error {
 		if len(args) == 0 && *about == "" {
 			return usagef("name nodes, or a job with --job")
 		}
-		refs, err := references(*rack, args)
+		return nil
+	})
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := references(*rack, r.args)
 		if err != nil {
 			return err
 		}
@@ -53,19 +52,16 @@ ended, into a folder.
 		if *dir != "" {
 			jobs.wait, jobs.waitGiven = true, func() bool { return true }
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.jobs.StartNodeDiagnostics(jobs.context(ctx), req)
-			if err != nil {
-				return err
-			}
-			err = jobs.follow(ctx, p, s, out, started{answer: resp, jobID: resp.GetJobId(), failure: refusedNodes(resp.GetRefusedNodes())})
-			if *dir == "" || resp.GetJobId() == "" || isInterrupted(err) {
-				return err
-			}
-			return errors.Join(err, p.downloadBundles(ctx, s, resp.GetJobId(), *dir))
-		})
-	}
-	return cmd
+		resp, err := r.s.jobs.StartNodeDiagnostics(jobs.context(ctx), req)
+		if err != nil {
+			return err
+		}
+		err = jobs.follow(ctx, r, started{answer: resp, jobID: resp.GetJobId(), failure: refusedNodes(resp.GetRefusedNodes())})
+		if *dir == "" || resp.GetJobId() == "" || isInterrupted(err) {
+			return err
+		}
+		return errors.Join(err, p.downloadBundles(ctx, r.s, resp.GetJobId(), *dir))
+	})
 }
 
 func isInterrupted(err error) bool {

@@ -42,28 +42,21 @@ job, and compare it with the digest that the server tells. --link prints the lin
 in place of that; it is valid for a short time, for whoever has it.`)
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.link, "link", false, "print the link, download nothing")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.evidence(ctx, r.args[0])
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.evidence(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			switch {
-			case out.data():
-				return out.write(p.env.Stdout, resp)
-			case f.link:
-				fmt.Fprintln(p.env.Stdout, cell(resp.GetUrl()))
-				return nil
-			default:
-				return f.download(ctx, p, s, resp)
-			}
-		})
-	}
-	return cmd
+		switch {
+		case r.out.data():
+			return r.out.write(p.env.Stdout, resp)
+		case f.link:
+			fmt.Fprintln(p.env.Stdout, cell(resp.GetUrl()))
+			return nil
+		default:
+			return f.download(ctx, p, r.s, resp)
+		}
+	})
 }
 
 // evidence asks for the link to a bundle.

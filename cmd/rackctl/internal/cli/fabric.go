@@ -26,20 +26,13 @@ func newFabric(p *program) *cobra.Command {
 func switchesCall(p *program, use, short, long string, call func(context.Context, *server, *output, *rackmanager.NodeSet) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long + "\n\n" + nodesHelp + exitHelp}
 	nodes := addNodeFlags(cmd, p)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		set, err := nodes.nodes(ctx, p, r.s, cmd, r.args, node.FamilySwitch)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args, node.FamilySwitch)
-			if err != nil {
-				return err
-			}
-			return call(ctx, p.patient(s), out, set)
-		})
-	}
-	return cmd
+		return call(ctx, p.patient(s), out, set)
+	})
 }
 
 func newFabricStatus(p *program) *cobra.Command {

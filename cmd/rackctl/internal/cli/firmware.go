@@ -4,10 +4,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackbus/rackbus/pkg/node"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 )
 
@@ -27,62 +29,72 @@ func newFirmwareInventory(p *program) *cobra.Command {
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the nodes; without names, all of it")
 	component := cmd.Flags().String("component", "", "only components whose name has this `TEXT` in it")
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func(args []string) error {
 		if len(args) == 0 && *rack == "" {
 			return usagef("name nodes, or give --rack RACK")
 		}
-		refs, err := references(*rack, args)
+		return nil
+	})
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := references(*rack, r.args)
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			var inv []*rackmanager.NodeFirmwareInventory
-			var failure error
-			if len(refs) == 0 {
-				ctx, reason := withReason(ctx)
-				resp, err := s.racks.GetRackFirmwareInventory(ctx, &rackmanager.GetRackFirmwareInventoryRequest{RackId: *rack})
-				if err != nil {
-					return err
-				}
-				inv = resp.GetNodes()
-				if !succeeded(resp.GetStatus()) {
-					failure = failedf("not every node could be read: %s", cell(*reason))
+		inv, failure, err := r.s.firmwareInventory(ctx, *rack, refs)
+		if err != nil {
+			return err
+		}
+		t := &table{columns: columns("NODE", "COMPONENT", "VERSION", "UPDATEABLE", "HEALTH", "+TARGET"), empty: "Nothing could be read."}
+		for _, n := range inv {
+			for _, f := range n.GetFirmwareList() {
+				if strings.Contains(strings.ToUpper(f.GetName()), strings.ToUpper(*component)) {
+					t.add(n.GetNodeId(), f.GetName(), f.GetVersion(), okWord(f.GetUpdateable()), f.GetHealth(), f.GetTarget())
 				}
 			}
-			for _, ref := range refs {
-				ctx, reason := withReason(ctx)
-				resp, err := s.racks.GetNodeFirmwareInventory(ctx, &rackmanager.GetNodeFirmwareInventoryRequest{RackId: ref.RackID, NodeId: ref.NodeID})
-				if err != nil {
-					return err
-				}
-				if !succeeded(resp.GetStatus()) {
-					failure = failedf("%s could not be read: %s", place(ref.RackID, ref.NodeID), cell(*reason))
-					continue
-				}
-				inv = append(inv, &rackmanager.NodeFirmwareInventory{NodeId: ref.NodeID, FirmwareList: resp.GetFirmwareList()})
-			}
-			t := &table{columns: columns("NODE", "COMPONENT", "VERSION", "UPDATEABLE", "HEALTH", "+TARGET"), empty: "Nothing could be read."}
-			for _, n := range inv {
-				for _, f := range n.GetFirmwareList() {
-					if strings.Contains(strings.ToUpper(f.GetName()), strings.ToUpper(*component)) {
-						t.add(n.GetNodeId(), f.GetName(), f.GetVersion(), okWord(f.GetUpdateable()), f.GetHealth(), f.GetTarget())
-					}
-				}
-			}
-			if err := out.show(p.env, &rackmanager.GetRackFirmwareInventoryResponse{
-				Status: codeOf(failure), Nodes: inv,
-			}, t); err != nil {
-				return err
-			}
-			return failure
-		})
+		}
+		if len(inv) > 0 {
+			t.empty = "No component matches."
+		}
+		if err := r.show(&rackmanager.GetRackFirmwareInventoryResponse{Status: codeOf(failure), Nodes: inv}, t); err != nil {
+			return err
+		}
+		return failure
+	})
+}
+
+// firmwareInventory reads the named nodes, or all of a rack; failure is why some could not be read.
+func (s *server) firmwareInventory(ctx context.Context, rack string, refs []node.Ref) (inv []*rackmanager.NodeFirmwareInventory, failure, err error) {
+	if len(refs) == 0 {
+		ctx, reason := withReason(ctx)
+		resp, err := s.racks.GetRackFirmwareInventory(ctx, &rackmanager.GetRackFirmwareInventoryRequest{RackId: rack})
+		if err != nil {
+			return nil, nil, err
+		}
+		if !succeeded(resp.GetStatus()) {
+			failure = failedf("not every node could be read: %s", cell(*reason))
+		}
+		return resp.GetNodes(), failure, nil
 	}
-	return cmd
+	var failed []node.Ref
+	var reasons []string
+	for _, ref := range refs {
+		ctx, reason := withReason(ctx)
+		resp, err := s.racks.GetNodeFirmwareInventory(ctx, &rackmanager.GetNodeFirmwareInventoryRequest{RackId: ref.RackID, NodeId: ref.NodeID})
+		if err != nil {
+			return nil, nil, err
+		}
+		if !succeeded(resp.GetStatus()) {
+			failed = append(failed, ref)
+			reasons = append(reasons, fmt.Sprintf("%s could not be read: %s", cell(place(ref.RackID, ref.NodeID)), cell(*reason)))
+			continue
+		}
+		inv = append(inv, &rackmanager.NodeFirmwareInventory{NodeId: ref.NodeID, FirmwareList: resp.GetFirmwareList()})
+	}
+	if len(failed) > 0 {
+		failure = s.failedNodes(ctx, failed, strings.Join(reasons, "\n"))
+	}
+	return inv, failure, nil
 }
 
 func codeOf(failure error) rackmanager.ReturnCode {
@@ -102,23 +114,16 @@ func newFirmwareHistory(p *program) *cobra.Command {
 	cmd.Flags().StringSliceVar(&req.RackIds, "rack", nil, "only these `RACKS`")
 	register(cmd, "object", p.completeObjects)
 	register(cmd, "rack", p.completeRacks)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.racks.GetFirmwareObjectHistory(ctx, req)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.racks.GetFirmwareObjectHistory(ctx, req)
-			if err != nil {
-				return err
-			}
-			t := &table{columns: columns("APPLIED", "OBJECT", "FIRMWARE", "HARDWARE", "RACK", ">NODES", "+IDS"), empty: "Nothing was applied."}
-			for _, r := range resp.GetRecords() {
-				t.add(at(r.GetAppliedAt()), r.GetObjectId(), r.GetFirmwareType(), r.GetHardwareType(), r.GetRackId(), len(r.GetNodeIds()),
-					strings.Join(r.GetNodeIds(), " "))
-			}
-			return out.show(p.env, resp, t)
-		})
-	}
-	return cmd
+		t := &table{columns: columns("APPLIED", "OBJECT", "FIRMWARE", "HARDWARE", "RACK", ">NODES", "+IDS"), empty: "Nothing was applied."}
+		for _, r := range resp.GetRecords() {
+			t.add(at(r.GetAppliedAt()), r.GetObjectId(), r.GetFirmwareType(), r.GetHardwareType(), r.GetRackId(), len(r.GetNodeIds()),
+				strings.Join(r.GetNodeIds(), " "))
+		}
+		return r.show(resp, t)
+	})
 }

@@ -39,6 +39,7 @@ func addObjectFlags(cmd *cobra.Command, p *program) *objectFlags {
 	flags.StringArrayVar(&f.components, "component", nil, "only this `[NODE_TYPE=]COMPONENT`; may be repeated")
 	register(cmd, "object", p.completeObjects)
 	complete(cmd, "firmware", []string{"prod", "dev"})
+	requires(cmd, func([]string) error { return f.check() })
 	return f
 }
 
@@ -53,19 +54,19 @@ func (f *objectFlags) check() error {
 }
 
 // config is the manifest to use: that of the file, or of the stored object.
-func (f *objectFlags) config(ctx context.Context, p *program, s *server) (string, error) {
+func (f *objectFlags) config(ctx context.Context, r *request) (string, error) {
 	if f.manifest != "" {
-		raw, err := readInput(p.env, f.manifest)
+		raw, err := readInput(r.p.env, f.manifest)
 		if err != nil {
 			return "", usagef("manifest: %w", err)
 		}
 		return string(raw), nil
 	}
 	if f.object != "" {
-		resp, err := s.racks.GetFirmwareObject(ctx, &rackmanager.GetFirmwareObjectRequest{Id: f.object})
+		resp, err := r.s.racks.GetFirmwareObject(ctx, &rackmanager.GetFirmwareObjectRequest{Id: f.object})
 		return resp.GetObject().GetConfigJson(), err
 	}
-	resp, err := s.racks.ListFirmwareObjects(ctx, &rackmanager.ListFirmwareObjectsRequest{HardwareType: f.hardware})
+	resp, err := r.s.racks.ListFirmwareObjects(ctx, &rackmanager.ListFirmwareObjectsRequest{HardwareType: f.hardware})
 	if err != nil {
 		return "", err
 	}
@@ -132,34 +133,20 @@ file is needed and nothing is changed. Exit code 1 says that something differs.
 		Example: `  rackctl firmware compare --object ACME72_9.1.0 -f rack.csv
   rackctl firmware compare --manifest next.json --rack lab --user admin --password-file bmc.pw`,
 	}
-	object, nodes := addObjectFlags(cmd, p), addNodeFlags(cmd, p)
+	object := addObjectFlags(cmd, p)
 	all := cmd.Flags().Bool("all", false, "show components that match too")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
+	return p.asksAbout(cmd, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		same, err := object.compare(ctx, r, set, *all)
+		if err == nil && !same {
+			err = failedf("something differs from the firmware object")
 		}
-		if err := object.check(); err != nil {
-			return err
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			same, err := object.compare(ctx, p, s, out, set, *all)
-			if err == nil && !same {
-				err = failedf("something differs from the firmware object")
-			}
-			return err
-		})
-	}
-	return cmd
+		return err
+	})
 }
 
 // compare shows how nodes differ from the object.
-func (f *objectFlags) compare(ctx context.Context, p *program, s *server, out *output, set *rackmanager.NodeSet, all bool) (same bool, err error) {
-	config, err := f.config(ctx, p, s)
+func (f *objectFlags) compare(ctx context.Context, r *request, set *rackmanager.NodeSet, all bool) (same bool, err error) {
+	config, err := f.config(ctx, r)
 	if err != nil {
 		return false, err
 	}
@@ -167,13 +154,13 @@ func (f *objectFlags) compare(ctx context.Context, p *program, s *server, out *o
 	if err != nil {
 		return false, err
 	}
-	resp, err := p.patient(s).racks.CompareFirmwareObject(ctx, &rackmanager.CompareFirmwareObjectRequest{
+	resp, err := r.p.patient(r.s).racks.CompareFirmwareObject(ctx, &rackmanager.CompareFirmwareObjectRequest{
 		ConfigJson: config, FirmwareType: f.firmware, Nodes: set, ComponentFilters: numbers, NodeDescriptorComponentFilters: descriptors,
 	})
 	if err != nil {
 		return false, err
 	}
-	if err := out.show(p.env, resp, compareTable(resp, all || out.form == formWide)); err != nil {
+	if err := r.show(resp, compareTable(resp, all || r.out.form == formWide)); err != nil {
 		return false, err
 	}
 	return resp.GetMatchesManifest(), batchFailure(resp.GetResponse())
@@ -220,38 +207,27 @@ installed and starts nothing; rackctl firmware plan freezes what would be done.
 		Example: `  rackctl firmware apply --object ACME72_9.1.0 -f rack.csv --dry-run
   rackctl firmware apply --object ACME72_9.1.0 -f rack.csv --name "November BMCs" --component BMC`,
 	}
-	object, nodes, jobs := addObjectFlags(cmd, p), addNodeFlags(cmd, p), addJobFlags(cmd, true)
+	object, jobs := addObjectFlags(cmd, p), addJobFlags(cmd, true)
 	cmd.Flags().BoolVar(&object.force, "force", false, "send images that are installed already, or older")
 	dry := cmd.Flags().Bool("dry-run", false, "compare, start nothing")
 	token := tokenFlag(cmd, p.env)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		if err := object.check(); err != nil {
-			return err
-		}
+	requires(cmd, func([]string) error {
 		if object.manifest != "" && object.hardware == "" && !*dry {
-			return usagef("--manifest needs --hardware")
+			return usagef("--manifest needs --hardware HARDWARE_TYPE")
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			if *dry {
-				_, err := object.compare(ctx, p, s, out, set, false)
-				return err
-			}
-			st, err := object.apply(jobs.context(ctx), p, s, set, token)
-			if err != nil {
-				return err
-			}
-			return jobs.follow(ctx, p, s, out, st)
-		})
-	}
-	return cmd
+		return nil
+	})
+	return p.asksAbout(cmd, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		if *dry {
+			_, err := object.compare(ctx, r, set, false)
+			return err
+		}
+		st, err := object.apply(jobs.context(ctx), r, set, token)
+		if err != nil {
+			return err
+		}
+		return jobs.follow(ctx, r, st)
+	})
 }
 
 // rackOf is the rack of all nodes, which names the parent job; "" for several.
@@ -266,19 +242,19 @@ func rackOf(set *rackmanager.NodeSet) string {
 	return rack
 }
 
-func (f *objectFlags) apply(ctx context.Context, p *program, s *server, set *rackmanager.NodeSet, token func() (*string, error)) (started, error) {
+func (f *objectFlags) apply(ctx context.Context, r *request, set *rackmanager.NodeSet, token func() (*string, error)) (started, error) {
 	numbers, descriptors, err := f.filters(set)
 	if err != nil {
 		return started{}, err
 	}
 	if f.manifest == "" {
-		resp, err := s.racks.ApplyStoredFirmwareObject(ctx, &rackmanager.ApplyStoredFirmwareObjectRequest{
+		resp, err := r.s.racks.ApplyStoredFirmwareObject(ctx, &rackmanager.ApplyStoredFirmwareObjectRequest{
 			RackId: rackOf(set), ObjectId: f.object, FirmwareType: f.firmware, HardwareType: f.hardware, Nodes: set, ForceUpdate: f.force,
 			ComponentFilters: numbers, NodeDescriptorComponentFilters: descriptors,
 		})
 		return startedBatch(resp, resp.GetResponse()), err
 	}
-	config, err := f.config(ctx, p, s)
+	config, err := f.config(ctx, r)
 	if err != nil {
 		return started{}, err
 	}
@@ -286,7 +262,7 @@ func (f *objectFlags) apply(ctx context.Context, p *program, s *server, set *rac
 	if err != nil {
 		return started{}, err
 	}
-	resp, err := s.racks.ApplyFirmwareObject(ctx, &rackmanager.ApplyFirmwareObjectRequest{
+	resp, err := r.s.racks.ApplyFirmwareObject(ctx, &rackmanager.ApplyFirmwareObjectRequest{
 		RackId: rackOf(set), ConfigJson: config, AccessToken: secret, FirmwareType: f.firmware, HardwareType: f.hardware, Nodes: set,
 		ForceUpdate: f.force, ComponentFilters: numbers, NodeDescriptorComponentFilters: descriptors,
 	})

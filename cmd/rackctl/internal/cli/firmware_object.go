@@ -49,42 +49,28 @@ func newObjectList(p *program) *cobra.Command {
 	req := &rackmanager.ListFirmwareObjectsRequest{}
 	cmd.Flags().StringVar(&req.HardwareType, "hardware", "", "only those for this `HARDWARE_TYPE`")
 	cmd.Flags().BoolVar(&req.OnlyAvailable, "available", false, "only those whose files have all been fetched")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.racks.ListFirmwareObjects(ctx, req)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.racks.ListFirmwareObjects(ctx, req)
-			if err != nil {
-				return err
-			}
-			return out.show(p.env, resp, objectTable(resp.GetObjects()))
-		})
-	}
-	return cmd
+		return r.show(resp, objectTable(resp.GetObjects()))
+	})
 }
 
 // objectArg is a command about one firmware object.
-func objectArg(p *program, use, short, long string, run func(context.Context, *server, *output, string) error) *cobra.Command {
+func objectArg(p *program, use, short, long string, run func(context.Context, *request, string) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " OBJECT", Short: short, Long: long + "\n\n" + exitHelp, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeObjects,
 	}
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error { return run(ctx, s, out, args[0]) })
-	}
-	return cmd
+	return p.asks(cmd, func(ctx context.Context, r *request) error { return run(ctx, r, r.args[0]) })
 }
 
 func newObjectGet(p *program) *cobra.Command {
 	return objectArg(p, "get", "Show a firmware object", "Show what a firmware object holds for each type of node. -o json has the manifest.",
-		func(ctx context.Context, s *server, out *output, id string) error {
-			resp, err := s.racks.GetFirmwareObject(ctx, &rackmanager.GetFirmwareObjectRequest{Id: id})
+		func(ctx context.Context, r *request, id string) error {
+			resp, err := r.s.racks.GetFirmwareObject(ctx, &rackmanager.GetFirmwareObjectRequest{Id: id})
 			if err != nil {
 				return err
 			}
@@ -101,22 +87,22 @@ func newObjectGet(p *program) *cobra.Command {
 			for _, i := range resp.GetObject().GetMetadata().GetSwitchSystemImages() {
 				t.add("switch image", i.GetPackageName(), i.GetVersion(), i.GetSoftwareType(), i.GetImageFilename())
 			}
-			return out.show(p.env, resp, t)
+			return r.show(resp, t)
 		})
 }
 
 func newObjectDelete(p *program) *cobra.Command {
 	var yes *bool
 	cmd := objectArg(p, "delete", "Remove a firmware object", "Remove a firmware object and its files, and stop a download that is under way.",
-		func(ctx context.Context, s *server, out *output, id string) error {
+		func(ctx context.Context, r *request, id string) error {
 			if err := p.confirm(*yes, "Remove firmware object %s with its files", id); err != nil {
 				return err
 			}
-			resp, err := s.racks.DeleteFirmwareObject(ctx, &rackmanager.DeleteFirmwareObjectRequest{Id: id})
+			resp, err := r.s.racks.DeleteFirmwareObject(ctx, &rackmanager.DeleteFirmwareObjectRequest{Id: id})
 			if err != nil {
 				return err
 			}
-			return p.outcome(out, resp, resp.GetResponse())
+			return r.outcome(resp, resp.GetResponse())
 		})
 	yes = addYes(cmd)
 	return cmd
@@ -124,19 +110,19 @@ func newObjectDelete(p *program) *cobra.Command {
 
 func newObjectDefault(p *program) *cobra.Command {
 	return objectArg(p, "set-default", "Make an object the default of its hardware type", "Make an object the default of its hardware type, in place of the former one.",
-		func(ctx context.Context, s *server, out *output, id string) error {
-			resp, err := s.racks.SetDefaultFirmwareObject(ctx, &rackmanager.SetDefaultFirmwareObjectRequest{ObjectId: id})
+		func(ctx context.Context, r *request, id string) error {
+			resp, err := r.s.racks.SetDefaultFirmwareObject(ctx, &rackmanager.SetDefaultFirmwareObjectRequest{ObjectId: id})
 			if err != nil {
 				return err
 			}
-			return out.show(p.env, resp, objectTable([]*rackmanager.FirmwareObject{resp.GetObject()}))
+			return r.show(resp, objectTable([]*rackmanager.FirmwareObject{resp.GetObject()}))
 		})
 }
 
 func newObjectStatus(p *program) *cobra.Command {
 	return objectArg(p, "status", "Show how far the download of an object is", "Show where the files of a firmware object stand.",
-		func(ctx context.Context, s *server, out *output, id string) error {
-			resp, err := s.firmware.GetFirmwareObjectStatus(ctx, &rackbusv1.GetFirmwareObjectStatusRequest{ObjectId: id})
+		func(ctx context.Context, r *request, id string) error {
+			resp, err := r.s.firmware.GetFirmwareObjectStatus(ctx, &rackbusv1.GetFirmwareObjectStatusRequest{ObjectId: id})
 			if err != nil {
 				return err
 			}
@@ -154,7 +140,7 @@ func newObjectStatus(p *program) *cobra.Command {
 					a.GetLocation(), a.GetFailure())
 			}
 			t.notes = []string{fmt.Sprintf("%d of %d files are there, %s", resp.GetArtifactsAvailable(), len(resp.GetArtifacts()), bytesWord(resp.GetBytesDone()))}
-			return out.show(p.env, resp, t)
+			return r.show(resp, t)
 		})
 }
 
@@ -180,15 +166,14 @@ func newObjectAdd(p *program) *cobra.Command {
 	hardware := cmd.Flags().String("hardware", "", "`HARDWARE_TYPE` that it is for, for example gb200 (required)")
 	makeDefault := cmd.Flags().Bool("default", false, "make it the default of its hardware type")
 	token := tokenFlag(cmd, p.env)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func([]string) error {
 		if *hardware == "" {
-			return usagef("--hardware is missing")
+			return usagef("--hardware is missing: which HARDWARE_TYPE is the object for?")
 		}
-		manifest, err := readInput(p.env, args[0])
+		return nil
+	})
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		manifest, err := readInput(p.env, r.args[0])
 		if err != nil {
 			return usagef("manifest: %w", err)
 		}
@@ -196,24 +181,21 @@ func newObjectAdd(p *program) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.racks.AddFirmwareObject(ctx, &rackmanager.AddFirmwareObjectRequest{
-				ConfigJson: string(manifest), HardwareType: *hardware, SetDefault: *makeDefault, AccessToken: secret,
-			})
-			if err != nil {
-				return err
-			}
-			return out.show(p.env, resp, objectTable([]*rackmanager.FirmwareObject{resp.GetObject()}))
+		resp, err := r.s.racks.AddFirmwareObject(ctx, &rackmanager.AddFirmwareObjectRequest{
+			ConfigJson: string(manifest), HardwareType: *hardware, SetDefault: *makeDefault, AccessToken: secret,
 		})
-	}
-	return cmd
+		if err != nil {
+			return err
+		}
+		return r.show(resp, objectTable([]*rackmanager.FirmwareObject{resp.GetObject()}))
+	})
 }
 
 func newObjectRetry(p *program) *cobra.Command {
 	var token func() (*string, error)
 	var jobs *jobFlags
 	cmd := objectArg(p, "retry", "Fetch the files that an object lacks", "Fetch anew the files that a firmware object lacks.",
-		func(ctx context.Context, s *server, out *output, id string) error {
+		func(ctx context.Context, r *request, id string) error {
 			req := &rackbusv1.RetryFirmwareObjectDownloadRequest{ObjectId: id}
 			secret, err := token()
 			if err != nil {
@@ -222,14 +204,11 @@ func newObjectRetry(p *program) *cobra.Command {
 			if secret != nil {
 				req.AccessToken = *secret
 			}
-			resp, err := s.firmware.RetryFirmwareObjectDownload(jobs.context(ctx), req)
+			resp, err := r.s.firmware.RetryFirmwareObjectDownload(jobs.context(ctx), req)
 			if err != nil {
 				return err
 			}
-			if resp.GetJobId() == "" {
-				return out.show(p.env, resp, &table{notes: []string{"Nothing is missing."}})
-			}
-			return jobs.follow(ctx, p, s, out, started{answer: resp, jobID: resp.GetJobId()})
+			return jobs.follow(ctx, r, started{answer: resp, jobID: resp.GetJobId()})
 		})
 	token, jobs = tokenFlag(cmd, p.env), addJobFlags(cmd, false)
 	return cmd

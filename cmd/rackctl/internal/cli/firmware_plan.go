@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/proto/rackmanager"
 )
 
 func newFirmwarePlan(p *program) *cobra.Command {
@@ -37,60 +38,39 @@ func newPlanCheck(p *program) *cobra.Command {
 		Use: "check", Aliases: []string{"make"}, Short: "Make a plan",
 		Long: "Resolve a firmware object for nodes and keep the outcome. No device is read.\n\n" + objectHelp + nodesHelp + exitHelp,
 	}
-	object, nodes := addObjectFlags(cmd, p), addNodeFlags(cmd, p)
+	object := addObjectFlags(cmd, p)
 	cmd.Flags().BoolVar(&object.force, "force", false, "send images that are installed already, or older")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asksAbout(cmd, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		numbers, descriptors, err := object.filters(set)
+		if err != nil {
 			return err
 		}
-		if err := object.check(); err != nil {
+		req := &rackbusv1.CheckFirmwarePlanRequest{
+			ObjectId: object.object, HardwareType: object.hardware, FirmwareType: object.firmware, RackId: rackOf(set), Nodes: set,
+			ForceUpdate: object.force, ComponentFilters: numbers, NodeDescriptorComponentFilters: descriptors,
+		}
+		if object.manifest != "" {
+			if req.ConfigJson, err = object.config(ctx, r); err != nil {
+				return err
+			}
+		}
+		resp, err := r.s.firmware.CheckFirmwarePlan(ctx, req)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			numbers, descriptors, err := object.filters(set)
-			if err != nil {
-				return err
-			}
-			req := &rackbusv1.CheckFirmwarePlanRequest{
-				ObjectId: object.object, HardwareType: object.hardware, FirmwareType: object.firmware, RackId: rackOf(set), Nodes: set,
-				ForceUpdate: object.force, ComponentFilters: numbers, NodeDescriptorComponentFilters: descriptors,
-			}
-			if object.manifest != "" {
-				if req.ConfigJson, err = object.config(ctx, p, s); err != nil {
-					return err
-				}
-			}
-			resp, err := s.firmware.CheckFirmwarePlan(ctx, req)
-			if err != nil {
-				return err
-			}
-			return out.show(p.env, resp, planTable(resp.GetPlan()))
-		})
-	}
-	return cmd
+		return r.show(resp, planTable(resp.GetPlan()))
+	})
 }
 
 func newPlanGet(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "get PLAN", Short: "Show a plan", Args: cobra.ExactArgs(1), Long: "Show a kept plan.\n\n" + exitHelp}
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.firmware.GetFirmwarePlan(ctx, &rackbusv1.GetFirmwarePlanRequest{SnapshotId: r.args[0]})
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.firmware.GetFirmwarePlan(ctx, &rackbusv1.GetFirmwarePlanRequest{SnapshotId: args[0]})
-			if err != nil {
-				return err
-			}
-			return out.show(p.env, resp, planTable(resp.GetPlan()))
-		})
-	}
-	return cmd
+		return r.show(resp, planTable(resp.GetPlan()))
+	})
 }
 
 func newPlanApply(p *program) *cobra.Command {
@@ -99,35 +79,23 @@ func newPlanApply(p *program) *cobra.Command {
 		Long: "Apply a plan to the nodes it was made for, unchanged or not at all.\n\n" + nodesHelp + waitHelp + exitHelp,
 	}
 	plan := cmd.Flags().String("plan", "", "`PLAN` to apply (required)")
-	nodes, jobs := addNodeFlags(cmd, p), addJobFlags(cmd, true)
 	token := tokenFlag(cmd, p.env)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func([]string) error {
 		if *plan == "" {
-			return usagef("--plan is missing")
+			return usagef("--plan is missing: rackctl firmware plan check makes one")
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			secret, err := token()
-			if err != nil {
-				return err
-			}
-			req := &rackbusv1.ApplyFirmwarePlanRequest{SnapshotId: *plan, Nodes: set}
-			if secret != nil {
-				req.AccessToken = *secret
-			}
-			resp, err := s.firmware.ApplyFirmwarePlan(jobs.context(ctx), req)
-			if err != nil {
-				return err
-			}
-			return jobs.follow(ctx, p, s, out, startedBatch(resp, resp.GetResponse()))
-		})
-	}
-	return cmd
+		return nil
+	})
+	return p.starts(cmd, true, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
+		secret, err := token()
+		if err != nil {
+			return started{}, err
+		}
+		req := &rackbusv1.ApplyFirmwarePlanRequest{SnapshotId: *plan, Nodes: set}
+		if secret != nil {
+			req.AccessToken = *secret
+		}
+		resp, err := r.s.firmware.ApplyFirmwarePlan(ctx, req)
+		return startedBatch(resp, resp.GetResponse()), err
+	})
 }

@@ -55,9 +55,9 @@ func (f *updateFlags) runServed(ctx context.Context, p *program, cmd *cobra.Comm
 		}
 		st := started{answer: resp, jobID: resp.GetJobId()}
 		if !succeeded(resp.GetStatus()) {
-			st.failure = failedf("the update was refused: %s", cell(resp.GetMessage()))
+			st.failure = s.failedNodes(ctx, []node.Ref{ref}, "the update was refused: "+cell(resp.GetMessage()))
 		}
-		return f.jobs.follow(ctx, p, s, f.out, st)
+		return f.jobs.follow(ctx, &request{p: p, s: s, out: f.out}, st)
 	})
 }
 
@@ -78,6 +78,6 @@ func (f *updateFlags) updateType(ctx context.Context, p *program, targets []*rac
 		if err != nil {
 			return err
 		}
-		return f.jobs.follow(ctx, p, s, f.out, startedBatch(resp, resp.GetResponse()))
+		return f.jobs.follow(ctx, &request{p: p, s: s, out: f.out}, startedBatch(resp, resp.GetResponse()))
 	})
 }

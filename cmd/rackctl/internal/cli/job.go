@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,32 +66,40 @@ given. -o json prints the jobs of all pages that were read.
 	flags.BoolVar(&f.all, "all", false, "children too")
 	flags.BoolVar(&f.active, "active", false, "only jobs that have not ended")
 	flags.IntVar(&f.limit, "limit", 100, "at most so many `JOBS`, 0 for all")
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
 	register(cmd, "node", p.completeNodes)
 	complete(cmd, "state", stateWords())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	requires(cmd, func([]string) error {
+		_, err := f.filter(p.env.now())
+		return errors.Join(err, checkLimit(f.limit))
+	})
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
 		filter, err := f.filter(p.env.now())
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			jobs, more, err := s.listJobs(ctx, filter, f.limit)
-			if err != nil {
-				return err
-			}
-			t := jobTable(p.env.now(), jobs)
-			if more {
-				t.notes = append(t.notes, fmt.Sprintf("There are more; --limit %d shows them.", 2*f.limit))
-			}
-			return out.show(p.env, &rackbusv1.ListJobsResponse{Jobs: jobs}, t)
-		})
-	}
-	return cmd
+		jobs, more, err := r.s.listJobs(ctx, filter, f.limit)
+		if err != nil {
+			return err
+		}
+		t := jobTable(p.env.now(), jobs)
+		if more {
+			t.notes = append(t.notes, moreNote(f.limit))
+		}
+		return r.show(&rackbusv1.ListJobsResponse{Jobs: jobs}, t)
+	})
 }
+
+// checkLimit refuses a number of lines that makes no sense; 0 is all.
+func checkLimit(limit int) error {
+	if limit < 0 {
+		return usagef("--limit %d is less than none; 0 is all", limit)
+	}
+	return nil
+}
+
+// moreNote says that a list was cut.
+func moreNote(limit int) string { return fmt.Sprintf("There are more; --limit %d shows them.", 2*limit) }
 
 // stateWords are the states as --state takes them.
 func stateWords() []string {
@@ -166,20 +175,13 @@ func newJobGet(p *program) *cobra.Command {
 	cmd := jobArg(p, "get", "Show a job with its stages, children and result", `Show a job with its stages, children, refused nodes and result. Against a server
 that only has the published API, it shows what GetJobStatus tells. The exit code
 tells whether the job could be read, not how it has ended; job watch does that.`)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.job(ctx, r.args[0])
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.job(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return showJob(p, out, resp)
-		})
-	}
-	return cmd
+		return showJob(p, out, resp)
+	})
 }
 
 // showJob writes a job.

@@ -20,16 +20,9 @@ asked for the job's state every 2 s. Ctrl-C stops watching and nothing else.
 
 The exit code tells how the job has ended: 0 completed, 7 not completed, 3 its
 outcome is unknown.`)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			return p.watchToEnd(ctx, s, out, args[0])
-		})
-	}
-	return cmd
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		return p.watchToEnd(ctx, r, r.args[0])
+	})
 }
 
 // watchToEnd follows a job, shows its end and judges it.
@@ -58,47 +51,41 @@ terminated as asked, 7 when it ended in another way first.`)
 	reason := flags.String("reason", "", "`WHY`, for the record")
 	wait := flags.Bool("wait", false, "wait until the job has stopped")
 	yes := addYes(cmd)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		req := &rackbusv1.CancelJobRequest{JobId: args[0], Mode: rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL, Reason: *reason}
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		id := r.args[0]
+		req := &rackbusv1.CancelJobRequest{JobId: id, Mode: rackbusv1.CancelMode_CANCEL_MODE_GRACEFUL, Reason: *reason}
 		if *terminate {
 			req.Mode = rackbusv1.CancelMode_CANCEL_MODE_TERMINATE
-			if err := p.confirm(*yes, "Terminate job %s? The state of its hardware will be unknown", args[0]); err != nil {
+			if err := p.confirm(*yes, "The state of the hardware will be unknown. Terminate job %s", id); err != nil {
 				return err
 			}
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.jobs.CancelJob(ctx, req)
-			if err != nil {
-				return err
-			}
-			if !*wait {
-				return p.showSteered(out, resp, resp.GetJob())
-			}
-			end, err := p.await(ctx, s, args[0])
-			if err != nil {
-				return err
-			}
-			if err := showJob(p, out, end); err != nil {
-				return err
-			}
-			switch state := end.GetJob().GetState(); state {
-			case rackbusv1.JobState_JOB_STATE_CANCELLED, rackbusv1.JobState_JOB_STATE_TERMINATED:
-				return nil
-			default:
-				return &exitError{ExitJob, fmt.Errorf("job %s ended before it was stopped: %s", args[0], stateWord(state))}
-			}
-		})
-	}
-	return cmd
+		resp, err := r.s.jobs.CancelJob(ctx, req)
+		if err != nil {
+			return err
+		}
+		if !*wait {
+			return r.showSteered(resp, resp.GetJob())
+		}
+		end, err := p.await(ctx, r.s, id)
+		if err != nil {
+			return err
+		}
+		if err := showJob(p, r.out, end); err != nil {
+			return err
+		}
+		switch state := end.GetJob().GetState(); state {
+		case rackbusv1.JobState_JOB_STATE_CANCELLED, rackbusv1.JobState_JOB_STATE_TERMINATED:
+			return nil
+		default:
+			return &exitError{ExitJob, fmt.Errorf("job %s ended before it was stopped: %s", id, stateWord(state))}
+		}
+	})
 }
 
 // showSteered shows a job after a request about it.
-func (p *program) showSteered(out *output, resp any, j *rackbusv1.Job) error {
-	return out.show(p.env, resp, jobTable(p.env.now(), []*rackbusv1.Job{j}))
+func (r *request) showSteered(resp any, j *rackbusv1.Job) error {
+	return r.show(resp, jobTable(r.p.env.now(), []*rackbusv1.Job{j}))
 }
 
 func newJobPause(p *program) *cobra.Command {
@@ -111,9 +98,18 @@ func newJobPause(p *program) *cobra.Command {
 }
 
 func newJobResume(p *program) *cobra.Command {
-	cmd := jobArg(p, "resume", "Let a rollout go on with its next wave", `Let a rollout that is held or pausing go on with its next wave.`)
+	cmd := jobArg(p, "resume", "Let a rollout go on with its next wave", `Let a rollout that is held or pausing go on with its next wave. It is refused when
+another wave has begun since the job was read.`)
 	return steer(p, cmd, func(ctx context.Context, s *server, id string) (any, *rackbusv1.Job, error) {
-		resp, err := s.jobs.ResumeRollout(ctx, &rackbusv1.ResumeRolloutRequest{JobId: id})
+		seen, err := s.jobs.GetJob(ctx, &rackbusv1.GetJobRequest{JobId: id})
+		if err != nil {
+			return nil, nil, err
+		}
+		req := &rackbusv1.ResumeRolloutRequest{JobId: id}
+		if o := seen.GetJob().GetRollout(); o != nil {
+			req.ExpectedWave = new(o.GetWave())
+		}
+		resp, err := s.jobs.ResumeRollout(ctx, req)
 		return resp, resp.GetJob(), err
 	})
 }
@@ -129,49 +125,35 @@ func newJobAbort(p *program) *cobra.Command {
 
 // steer gives a command its body: one call about a job, and the job after it.
 func steer(p *program, cmd *cobra.Command, call func(context.Context, *server, string) (any, *rackbusv1.Job, error)) *cobra.Command {
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, j, err := call(ctx, r.s, r.args[0])
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, j, err := call(ctx, s, args[0])
-			if err != nil {
-				return err
-			}
-			return p.showSteered(out, resp, j)
-		})
-	}
-	return cmd
+		return r.showSteered(resp, j)
+	})
 }
 
 func newJobEvents(p *program) *cobra.Command {
 	cmd := jobArg(p, "events", "Show the history of a job", `Show the history of a job: every step that its workers told, with time and attempt.
 It is kept for seven days; of a long one the newest 1,000 events are shown.`)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.jobs.GetJobEvents(ctx, &rackbusv1.GetJobEventsRequest{JobId: r.args[0]})
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.jobs.GetJobEvents(ctx, &rackbusv1.GetJobEventsRequest{JobId: args[0]})
-			if err != nil {
-				return err
+		t := &table{columns: columns("TIME", "EVENT", "STATE", ">%", "+SEQUENCE", "+EPOCH", "+AGENT", "WHAT"), empty: "No event of the job is kept any more."}
+		for _, e := range resp.GetEvents() {
+			text := e.GetDescription()
+			if f := e.GetFailure(); f != nil {
+				text = fmt.Sprintf("%s (%s)", f.GetMessage(), f.GetFailureCode())
 			}
-			t := &table{columns: columns("TIME", "EVENT", "STATE", ">%", "+SEQUENCE", "+EPOCH", "+AGENT", "WHAT"), empty: "No event of the job is kept any more."}
-			for _, e := range resp.GetEvents() {
-				text := e.GetDescription()
-				if f := e.GetFailure(); f != nil {
-					text = fmt.Sprintf("%s (%s)", f.GetMessage(), f.GetFailureCode())
-				}
-				t.add(e.GetAt().AsTime().Local().Format(time.DateTime), e.GetKind(), stateField(e.GetState()), e.GetPercent(), e.GetSequence(),
-					e.GetEpoch(), e.GetAgent(), text)
-			}
-			if n := resp.GetOmitted(); n > 0 {
-				fmt.Fprintf(p.env.Stderr, "%d earlier events are not shown\n", n)
-			}
-			return out.show(p.env, resp, t)
-		})
-	}
-	return cmd
+			t.add(e.GetAt().AsTime().Local().Format(time.DateTime), e.GetKind(), stateField(e.GetState()), e.GetPercent(), e.GetSequence(),
+				e.GetEpoch(), e.GetAgent(), text)
+		}
+		if n := resp.GetOmitted(); n > 0 {
+			fmt.Fprintf(p.env.Stderr, "%d earlier events are not shown\n", n)
+		}
+		return r.show(resp, t)
+	})
 }

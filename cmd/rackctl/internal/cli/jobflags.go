@@ -95,7 +95,8 @@ func batchFailure(b *rackmanager.NodeBatchResponse) error {
 }
 
 // follow shows a started job, waits for it when that is wanted, and judges it.
-func (f *jobFlags) follow(ctx context.Context, p *program, s *server, out *output, st started) error {
+func (f *jobFlags) follow(ctx context.Context, r *request, st started) error {
+	p, out := r.p, r.out
 	if st.jobID == "" {
 		if out.data() {
 			if err := out.write(p.env.Stdout, st.answer); err != nil {
@@ -121,7 +122,7 @@ func (f *jobFlags) follow(ctx context.Context, p *program, s *server, out *outpu
 	if st.failure != nil {
 		fmt.Fprintf(p.env.Stderr, "rackctl: %v\n", st.failure)
 	}
-	end, err := p.await(ctx, s, st.jobID)
+	end, err := p.await(ctx, r.s, st.jobID)
 	if err != nil {
 		return err
 	}

@@ -57,25 +57,18 @@ func newNodesList(p *program) *cobra.Command {
 	}
 	rack := cmd.Flags().String("rack", "", "only nodes of `RACK`")
 	nodeType := cmd.Flags().String("type", "", "only nodes of `NODE_TYPE`")
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
 	complete(cmd, "type", typeIDs())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		resp, err := r.s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			resp, err := s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
-			if err != nil {
-				return err
-			}
-			resp.Nodes = slices.DeleteFunc(sortedNodes(resp.GetNodes()), func(n *rackmanager.NodeInventoryInfo) bool {
-				return *rack != "" && n.GetRackId() != *rack || *nodeType != "" && typeWord(n.GetType(), n.GetNodeDescriptor()) != strings.ToLower(*nodeType)
-			})
-			return out.show(p.env, resp, nodeTable(resp.GetNodes()))
+		resp.Nodes = slices.DeleteFunc(sortedNodes(resp.GetNodes()), func(n *rackmanager.NodeInventoryInfo) bool {
+			return *rack != "" && n.GetRackId() != *rack || *nodeType != "" && typeWord(n.GetType(), n.GetNodeDescriptor()) != strings.ToLower(*nodeType)
 		})
-	}
-	return cmd
+		return r.show(resp, nodeTable(resp.GetNodes()))
+	})
 }
 
 // find returns a registered node.

@@ -96,20 +96,13 @@ func newPowerGet(p *program) *cobra.Command {
 		Example: "  rackctl power get lab/tray-01 lab/tray-02\n  rackctl power get --rack lab --all",
 	}
 	f.add(p, cmd)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := f.refs(ctx, r.s, r.args)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			refs, err := f.refs(ctx, s, args)
-			if err != nil {
-				return err
-			}
-			return p.showPower(ctx, s, out, refs)
-		})
-	}
-	return cmd
+		return p.showPower(ctx, r, refs)
+	})
 }
 
 // showPower reads and shows the power of nodes.
@@ -185,34 +178,27 @@ shows the power states as they are and changes nothing.
 	cmd.Flags().StringVar(&jobs.onBusy, "on-busy", "", "refuse (default) or force, where a job works on a node")
 	complete(cmd, "on-busy", []string{"refuse", "force"})
 	yes := addYes(cmd)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := f.refs(ctx, r.s, r.args)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			refs, err := f.refs(ctx, s, args)
-			if err != nil {
+		if *dry {
+			return p.showPower(ctx, r, refs)
+		}
+		if v.cuts && len(refs) > 1 {
+			if err := p.confirm(*yes, "power %s %d nodes", v.use, len(refs)); err != nil {
 				return err
 			}
-			if *dry {
-				return p.showPower(ctx, s, out, refs)
+		}
+		ctx = jobs.context(ctx)
+		return p.eachRegistered(out, "accepted", refs, func(i int) (string, error) {
+			ctx, reason := withReason(ctx)
+			resp, err := r.s.racks.SetPowerState(ctx, &rackmanager.SetPowerStateRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID, Operation: v.op})
+			if err != nil || succeeded(resp.GetStatus()) {
+				return "", err
 			}
-			if v.cuts && len(refs) > 1 {
-				if err := p.confirm(*yes, "power %s %d nodes", v.use, len(refs)); err != nil {
-					return err
-				}
-			}
-			ctx = jobs.context(ctx)
-			return p.eachRegistered(out, "accepted", refs, func(i int) (string, error) {
-				ctx, reason := withReason(ctx)
-				resp, err := s.racks.SetPowerState(ctx, &rackmanager.SetPowerStateRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID, Operation: v.op})
-				if err != nil || succeeded(resp.GetStatus()) {
-					return "", err
-				}
-				return cmp.Or(*reason, "no reason was given"), nil
-			})
+			return cmp.Or(*reason, "no reason was given"), nil
 		})
-	}
-	return cmd
+	})
 }

@@ -23,31 +23,24 @@ have, and how many of their jobs are running or queued (at most 500 are counted)
 ` + exitHelp,
 		Args: cobra.NoArgs,
 	}
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		racks, err := r.s.racks.ListRacks(ctx, &rackmanager.ListRacksRequest{})
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			racks, err := s.racks.ListRacks(ctx, &rackmanager.ListRacksRequest{})
-			if err != nil {
-				return err
-			}
-			if out.data() {
-				return out.write(p.env.Stdout, racks)
-			}
-			nodes, err := s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
-			if err != nil {
-				return err
-			}
-			jobs, err := s.jobs.ListJobs(ctx, &rackbusv1.ListJobsRequest{PageSize: maxJobPage, Filter: &rackbusv1.JobFilter{States: activeStates}})
-			if err != nil && !unimplemented(err) {
-				return err
-			}
-			return out.show(p.env, racks, rackTable(racks.GetRackIds(), nodes.GetNodes(), jobs.GetJobs()))
-		})
-	}
-	return cmd
+		if r.out.data() {
+			return r.out.write(p.env.Stdout, racks)
+		}
+		nodes, err := r.s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
+		if err != nil {
+			return err
+		}
+		jobs, err := r.s.jobs.ListJobs(ctx, &rackbusv1.ListJobsRequest{PageSize: maxJobPage, Filter: &rackbusv1.JobFilter{States: activeStates}})
+		if err != nil && !unimplemented(err) {
+			return err
+		}
+		return r.show(racks, rackTable(racks.GetRackIds(), nodes.GetNodes(), jobs.GetJobs()))
+	})
 }
 
 // maxJobPage is the most that ListJobs returns at once.

@@ -92,22 +92,15 @@ func newValidate(p *program) *cobra.Command {
 	nodes := addNodeFlags(cmd, p)
 	jobs := addJobFlags(cmd, true)
 	override := cmd.Flags().String("config-override", "", "passed to the validator as it is")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		set, err := nodes.nodes(ctx, p, r.s, cmd, r.args)
+		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			resp, err := s.v2.StartSystemValidation(jobs.context(ctx), &rackmanagerv2.StartSystemValidationRequest{Nodes: set, ConfigOverride: *override})
-			if err != nil {
-				return err
-			}
-			return jobs.follow(ctx, p, s, out, startedBatch(resp, resp.GetResponse()))
-		})
-	}
-	return cmd
+		resp, err := r.s.v2.StartSystemValidation(jobs.context(ctx), &rackmanagerv2.StartSystemValidationRequest{Nodes: set, ConfigOverride: *override})
+		if err != nil {
+			return err
+		}
+		return jobs.follow(ctx, r, startedBatch(resp, resp.GetResponse()))
+	})
 }

@@ -8,10 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/cmd/rackctl/internal/cli"
+	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/services/standalone"
@@ -43,12 +44,7 @@ type site struct {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
+	return strconv.Itoa(brokertest.FreePorts(t, 1)[0])
 }
 
 func startSite(t *testing.T) *site {

@@ -331,11 +331,16 @@ func TestSteering(t *testing.T) {
 		l.says("GetJob", &rackbusv1.GetJobResponse{Job: child(2, state, 0, "x")})
 		require.Equal(t, code, l.run("job", "cancel", "j", "--wait").code, state)
 	}
+	waving := halfway()
+	waving.Job.Rollout = &rackbusv1.Rollout{Wave: 3}
+	l.says("GetJob", waving)
 	for _, verb := range []string{"pause", "resume", "abort"} {
 		got := l.run("job", verb, batchID)
 		require.Equal(t, cli.ExitOK, got.code, verb)
 		require.Contains(t, got.stdout, batchID)
 	}
+	resumed := last[*rackbusv1.ResumeRolloutRequest](l, "ResumeRollout")
+	require.EqualValues(t, 3, resumed.GetExpectedWave(), "it confirms the wave after the one it has read of, and no other")
 }
 
 func TestDiagnosticsAndEvidence(t *testing.T) {

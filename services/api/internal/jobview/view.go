@@ -46,6 +46,9 @@ type Options struct {
 	Logger *slog.Logger
 	// OnSize is told how many jobs the picture has; may be nil.
 	OnSize func(jobs float64)
+	// OnRollouts is told how many rollouts of batches that have not ended are in a
+	// state, whenever that changes; may be nil.
+	OnRollouts func(state job.RolloutState, rollouts float64)
 }
 
 // item is one job. A new one replaces it when the job changes.
@@ -69,6 +72,7 @@ type View struct {
 
 	mu       sync.Mutex
 	items    map[job.ID]*item
+	rollouts map[job.RolloutState]int // of batches that have not ended
 	families map[job.ID][]job.ID
 	removals []removal
 	// floor is the revision up to which removals have been forgotten, lastGone
@@ -88,9 +92,12 @@ func New(opts Options) *View {
 	if opts.OnSize == nil {
 		opts.OnSize = func(float64) {}
 	}
+	if opts.OnRollouts == nil {
+		opts.OnRollouts = func(job.RolloutState, float64) {}
+	}
 	return &View{
 		opts: opts, items: make(map[job.ID]*item), families: make(map[job.ID][]job.ID),
-		watchers: make(map[*Watcher]struct{}),
+		rollouts: make(map[job.RolloutState]int), watchers: make(map[*Watcher]struct{}),
 	}
 }
 
@@ -159,7 +166,10 @@ func (v *View) put(u bus.RecordUpdate) {
 	}
 	next := &item{record: brief(u.Record), revision: u.Revision, round: v.round}
 	v.items[u.Record.ID] = next
-	if old == nil {
+	v.countRollout(&next.record, 1)
+	if old != nil {
+		v.countRollout(&old.record, -1)
+	} else {
 		family := u.Record.ID.Parent()
 		v.families[family] = append(v.families[family], u.Record.ID)
 	}
@@ -189,7 +199,16 @@ func (v *View) drop(id job.ID, revision bus.Revision) {
 		}
 	}
 	for _, member := range members {
+		v.countRollout(&v.items[member].record, -1)
 		delete(v.items, member)
+	}
+}
+
+// countRollout takes the rollout of a batch into account, or out of it.
+func (v *View) countRollout(r *job.Record, n int) {
+	if o := r.Rollout; o != nil && !r.State.Terminal() {
+		v.rollouts[o.State] += n
+		v.opts.OnRollouts(o.State, float64(v.rollouts[o.State]))
 	}
 }
 

@@ -40,6 +40,34 @@ func put(v *View, r job.Record, rev bus.Revision, current bool) {
 	v.apply(bus.RecordUpdate{Record: r, Revision: rev, Current: current})
 }
 
+// TestRolloutsAreCounted follows a batch through its waves to its end, and one that
+// leaves before that.
+func TestRolloutsAreCounted(t *testing.T) {
+	counts := map[job.RolloutState]float64{}
+	v := New(Options{Logger: slog.New(slog.DiscardHandler), OnRollouts: func(s job.RolloutState, n float64) { counts[s] = n }})
+	r := leaf(t, "", time.Now())
+	r.Kind, r.Rollout = job.KindParent, &job.Rollout{State: job.RolloutPausing}
+	put(v, leaf(t, "n", time.Now()), 1, true)
+	put(v, r, 2, true)
+	other := r
+	other.ID = family(t)
+	put(v, other, 3, true)
+	require.Equal(t, map[job.RolloutState]float64{job.RolloutPausing: 2}, counts)
+	for i, to := range []job.RolloutState{job.RolloutRunning, job.RolloutHeld, job.RolloutHeld} {
+		r.Rollout = &job.Rollout{State: to}
+		put(v, r, bus.Revision(4+i), true)
+		require.InDelta(t, 1, counts[to], 0)
+	}
+	put(v, r, 4, true)
+	require.Equal(t, map[job.RolloutState]float64{job.RolloutPausing: 1, job.RolloutRunning: 0, job.RolloutHeld: 1}, counts)
+	r.State = job.StateCompleted
+	put(v, r, 7, true)
+	require.Equal(t, map[job.RolloutState]float64{job.RolloutPausing: 1, job.RolloutRunning: 0, job.RolloutHeld: 0}, counts)
+	v.apply(bus.RecordUpdate{Record: job.Record{ID: r.ID}, Gone: true, Revision: 8, Current: true})
+	v.apply(bus.RecordUpdate{Record: job.Record{ID: other.ID}, Gone: true, Revision: 9, Current: true})
+	require.Equal(t, map[job.RolloutState]float64{job.RolloutPausing: 0, job.RolloutRunning: 0, job.RolloutHeld: 0}, counts)
+}
+
 func TestListPagesNewestFirst(t *testing.T) {
 	v := newView()
 	_, _, err := v.List(Filter{}, 10, "")

@@ -109,7 +109,7 @@ func (s *sequence) stages() []agent.Stage {
 		text := fmt.Sprintf("Rack reboot step %s: %s", st.number, st.description)
 		out[i] = agent.Stage{
 			Name: st.name, Description: st.description, Text: text,
-			Resume: agent.Resumable, Interruptible: st.waits, Limit: s.limit(&st),
+			Resume: agent.Resumable, Interruptible: st.waits, Limit: s.limit(&st), SwitchesPower: true,
 			Run: func(ctx context.Context) error {
 				s.t.Progress(100*i/len(steps), text)
 				if err := s.t.Failpoint(Point(st.name)); err != nil {

@@ -22,13 +22,22 @@ import (
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs/internal/observe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestDownload(t *testing.T) {
 	stores(t, func(t *testing.T, inStore bool) {
-		r := newRig(t, func(o *Options) { o.InStore = inStore })
+		var mu sync.Mutex
+		became := map[string]int{}
+		r := newRig(t, func(o *Options) {
+			o.InStore, o.OnArtifact = inStore, func(result string) {
+				mu.Lock()
+				defer mu.Unlock()
+				became[result]++
+			}
+		})
 		r.object(r.artifacts("a.bin", "b.bin", "c.bin", "d.bin", "e.bin", "f.bin"))
 		f := jobFor("object")
 		o, err := r.w.run(t.Context(), f)
@@ -61,6 +70,7 @@ func TestDownload(t *testing.T) {
 		_, err = r.w.run(t.Context(), jobFor("object"))
 		require.NoError(t, err)
 		require.Len(t, r.requests(), before)
+		require.Equal(t, map[string]int{observe.ArtifactFetched: 6, observe.ArtifactFound: 6}, became)
 	})
 }
 

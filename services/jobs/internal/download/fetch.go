@@ -23,6 +23,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/firmware/catalog"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
+	"github.com/rackbus/rackbus/services/jobs/internal/observe"
 )
 
 // message is any protobuf message.
@@ -156,6 +157,7 @@ func (r *round) one(ctx context.Context, a *catalog.Artifact) {
 	}
 	if err != nil {
 		reason := err.Error()
+		r.OnArtifact(observe.ArtifactFailed)
 		r.t.Logger().Warn("artifact not downloaded", "cache", r.cache, "component", a.GetComponent(), "location", a.GetLocation(), "err", err)
 		err = r.update(ctx, a, func(a *catalog.Artifact) {
 			a.State, a.Failure = rackbusv1.ArtifactState_ARTIFACT_STATE_FAILED, reason
@@ -221,6 +223,7 @@ func (e *crashError) Unwrap() error { return e.err }
 // no secret and is shown.
 func (r *round) bring(ctx context.Context, a *catalog.Artifact) error {
 	if r.there(ctx, a) {
+		r.OnArtifact(observe.ArtifactFound)
 		return nil
 	}
 	l, err := r.Fetcher.Policy().Check(a.GetLocationType(), cmp.Or(r.locations[a.GetPath()], a.GetLocation()))
@@ -263,10 +266,20 @@ func (r *round) bring(ctx context.Context, a *catalog.Artifact) error {
 			a.BytesDone, a.BytesTotal, a.Sha256 = res.Size, res.Size, res.SHA256[:]
 		})
 	}
-	if !r.InStore {
-		return available()
+	if r.InStore {
+		err = r.store(ctx, a, res.SHA256, available)
+	} else {
+		err = available()
 	}
-	return r.store(ctx, a, res.SHA256, available)
+	switch {
+	case err != nil:
+		return err
+	case res.Reused:
+		r.OnArtifact(observe.ArtifactFound)
+	default:
+		r.OnArtifact(observe.ArtifactFetched)
+	}
+	return nil
 }
 
 // place is where an artifact's file goes, below the firmware directory.

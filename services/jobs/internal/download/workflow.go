@@ -54,6 +54,9 @@ type Options struct {
 	Heartbeat time.Duration
 	// Jobs tells housekeeping which downloads have ended; nil keeps it from looking.
 	Jobs Jobs
+	// OnArtifact is told what became of an artifact, one of observe.ArtifactFetched,
+	// ArtifactFound and ArtifactFailed; nil is fine.
+	OnArtifact func(result string)
 	// Logger receives what concerns no job; nil drops it.
 	Logger *slog.Logger
 }
@@ -68,6 +71,9 @@ func New(o Options) *Workflow {
 	}
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = DefaultHeartbeat
+	}
+	if o.OnArtifact == nil {
+		o.OnArtifact = func(string) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

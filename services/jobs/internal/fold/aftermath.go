@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/bus"
+	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -20,6 +21,7 @@ const (
 	outboxBacklog = 64      // commits
 	eraseBacklog  = 100_000 // commands
 	parkedBacklog = 4_096   // parked commands
+	noteBacklog   = 4_096   // notes to jobs in line; those beyond it are not told
 )
 
 // Erasing a command makes the broker rewrite a part of its store, which delays
@@ -40,6 +42,7 @@ type aftermath struct {
 	outbox chan outboxEntry
 	erase  chan bus.Revision
 	parked chan parkedCommand
+	notes  chan job.Event
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -59,10 +62,11 @@ func startAftermath(ctx context.Context, o Options) *aftermath {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &aftermath{
 		o: o, outbox: make(chan outboxEntry, outboxBacklog), erase: make(chan bus.Revision, eraseBacklog),
-		parked: make(chan parkedCommand, parkedBacklog), cancel: cancel,
+		parked: make(chan parkedCommand, parkedBacklog), notes: make(chan job.Event, noteBacklog), cancel: cancel,
 	}
 	a.wg.Go(func() { a.publish(ctx) })
 	a.wg.Go(func() { a.clean(ctx) })
+	a.wg.Go(func() { a.tell(ctx) })
 	return a
 }
 
@@ -71,6 +75,9 @@ func startAftermath(ctx context.Context, o Options) *aftermath {
 func (a *aftermath) follow(ctx context.Context, p *plan, done bus.Commit, erase []bus.Revision) error {
 	if len(p.transitions) > 0 {
 		a.offer(outboxEntry{p.transitions, p.outboxEntry(done)})
+	}
+	for i := range p.turns {
+		a.note(p.turns[i].notes())
 	}
 	for _, rev := range erase {
 		select {
@@ -178,6 +185,30 @@ func (a *aftermath) clean(ctx context.Context) {
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			a.o.Log.Warn("command of an ended job not erased, it will expire", "partition", a.o.Partition, "err", err)
+		}
+	}
+}
+
+// note hands notes over. What they tell, the jobs' first workers tell again.
+func (a *aftermath) note(notes []job.Event) {
+	for _, e := range notes {
+		select {
+		case a.notes <- e:
+		default:
+			a.o.Log.Debug("job in line not told of its turn", "job_id", e.ID.String())
+		}
+	}
+}
+
+func (a *aftermath) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-a.notes:
+			if err := a.o.Conn.PublishEvent(ctx, &e); err != nil && ctx.Err() == nil {
+				a.o.Log.Warn("job in line not told of its turn", "job_id", e.ID.String(), "err", err)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package fold
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,8 +24,9 @@ type turn struct {
 	hold *rackbusv1.NodeLock
 	// last is the job that held the node, when it becomes free.
 	last job.ID
-	// command is that of the job which is next in line.
+	// command is that of the job which is next in line, behind left.
 	command *rackbusv1.JobCommand
+	left    job.ID
 	// parked are the jobs whose parked commands have no use any more.
 	parked []job.ID
 }
@@ -81,12 +83,36 @@ func release(ref node.Ref, lock bus.Lock, ended []job.ID, next successor, now ti
 		return t, true
 	}
 	t.parked = append(t.parked, next.id)
-	t.command = next.command
+	t.command, t.left = next.command, lastHolder(lock)
 	line = line[slices.Index(line, next.id.String())+1:]
 	t.hold = &rackbusv1.NodeLock{
 		V: 1, JobId: next.id.String(), Type: next.command.GetType(), Since: timestamppb.New(now), Queue: line,
 	}
 	return t, true
+}
+
+// notes tell the jobs in line, in whose partitions this fold writes no records, whom
+// they wait for now.
+func (t *turn) notes() []job.Event {
+	next, err := job.ParseID(t.hold.GetJobId())
+	if t.command == nil || t.left.IsZero() || err != nil {
+		return nil
+	}
+	note := job.Event{
+		Kind: job.EventNote, ID: next, RackID: t.ref.RackID, NodeID: t.ref.NodeID, Type: job.Type(t.command.GetType()),
+		Family: t.command.GetFamily(), At: t.hold.GetSince().AsTime(), Left: t.left,
+		Description: fmt.Sprintf("the node is held for this job: job %s has left it", t.left),
+	}
+	notes := []job.Event{note}
+	for _, text := range t.hold.GetQueue() {
+		if note.ID, err = job.ParseID(text); err != nil {
+			continue
+		}
+		note.Type, note.Family, note.WaitsFor = "", "", next
+		note.Description = fmt.Sprintf("job %s has left the node, which is held for job %s", t.left, next)
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 func lastHolder(lock bus.Lock) job.ID {

@@ -29,6 +29,13 @@ const (
 	CleanupSkipped  = "skipped"
 )
 
+// What became of an artifact that a download was to bring, as label values.
+const (
+	ArtifactFetched = "fetched"
+	ArtifactFound   = "found"
+	ArtifactFailed  = "failed"
+)
+
 // Results of an event besides the job.Reason of an ignored one.
 const (
 	resultApplied = "applied"
@@ -49,6 +56,8 @@ type Metrics struct {
 	workflows     *prometheus.CounterVec
 	failures      *prometheus.CounterVec
 	cleanups      *prometheus.CounterVec
+	artifacts     *prometheus.CounterVec
+	artifactBytes prometheus.Counter
 	backlog       *backlog
 }
 
@@ -93,6 +102,14 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		cleanups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rackbus_cleanups_total", Help: "Directories of ended jobs that were to be removed, by what became of it, repetitions included.",
 		}, []string{"result"}),
+		artifacts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rackbus_artifacts_total",
+			Help: "Firmware artifacts that downloads were to bring, by what became of them, repetitions included.",
+		}, []string{"result"}),
+		artifactBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rackbus_artifact_bytes_total",
+			Help: "Bytes of firmware artifacts that came from their sources, those of tries that failed included.",
+		}),
 		backlog: newBacklog(),
 	}
 	m.preset()
@@ -102,7 +119,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	var errs []error
 	for _, c := range append(m.backlog.collectors(),
 		m.lag, m.commits, m.commitSeconds, m.events, m.fenced, m.timers, m.capacity, m.inFlight, m.workflows,
-		m.failures, m.cleanups,
+		m.failures, m.cleanups, m.artifacts, m.artifactBytes,
 	) {
 		errs = append(errs, registerer.Register(c))
 	}
@@ -126,6 +143,9 @@ func (m *Metrics) preset() {
 	}
 	for _, r := range []string{CleanupRemoved, CleanupNotFound, CleanupFailed, CleanupSkipped} {
 		m.cleanups.WithLabelValues(r)
+	}
+	for _, r := range []string{ArtifactFetched, ArtifactFound, ArtifactFailed} {
+		m.artifacts.WithLabelValues(r)
 	}
 	for _, t := range job.Types() {
 		for _, leaf := range []string{"true", "false"} {
@@ -184,6 +204,12 @@ func (m *Metrics) Timer(kind bus.TimerKind, err error) {
 
 // Cleanup counts a directory of an ended job by what became of it.
 func (m *Metrics) Cleanup(result string) { m.cleanups.WithLabelValues(result).Inc() }
+
+// Artifact counts an artifact of a download by what became of it.
+func (m *Metrics) Artifact(result string) { m.artifacts.WithLabelValues(result).Inc() }
+
+// ArtifactBytes counts bytes of artifacts that have come.
+func (m *Metrics) ArtifactBytes(n int) { m.artifactBytes.Add(float64(n)) }
 
 // Capacity sets the number of tracked records.
 func (m *Metrics) Capacity(records int64) { m.capacity.Set(float64(records)) }

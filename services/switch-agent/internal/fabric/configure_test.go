@@ -119,8 +119,8 @@ func TestConfigureManagerInTime(t *testing.T) {
 	l := newLab(t, 1)
 	l.enable(0)
 	l.switches[0].SetKnobs(nvswitch.Knobs{NMXC: nvswitch.NMXCKnobs{Delay: nvswitch.Duration(time.Minute)}})
-	l.timing.Rollback = time.Second
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	l.timing.Rollback = 4 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 	defer cancel()
 	out := l.configure(ctx, topology)
 	require.NoError(t, ctx.Err())

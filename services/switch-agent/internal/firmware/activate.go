@@ -43,22 +43,22 @@ func (u *update) activation() []agent.Stage {
 		{
 			Name: "activate", Description: "Power-cycling the switch",
 			Resume: agent.Once, Prepare: u.activating(u.prepareCycle), Run: u.activating(u.cycle), Observe: u.observeCycle,
-			Limit: t.Inventory,
+			Limit: t.Inventory, SwitchesPower: true,
 		},
 		{
 			Name: "activate_wait", Description: "Waiting for the switch to restart",
 			Resume: agent.Resumable, Run: u.activating(u.awaitCycle),
-			Limit: time.Duration(t.CycleProbes) * (t.CyclePoll + t.CycleProbe),
+			Limit: time.Duration(t.CycleProbes) * (t.CyclePoll + t.CycleProbe), SwitchesPower: true,
 		},
 		{
 			Name: "activate_bmc", Description: "Power-cycling the switch through its BMC",
-			Resume: agent.Once, Run: u.recovering(u.cycleBMC), Limit: t.Inventory,
+			Resume: agent.Once, Run: u.recovering(u.cycleBMC), Limit: t.Inventory, SwitchesPower: true,
 			// Whether the BMC took it shows in what follows: the power, and the versions.
 			Observe: func(context.Context) (agent.Observation, error) { return agent.ObservedDone, nil },
 		},
 		{
 			Name: "activate_bmc_wait", Description: "Waiting for the power of the switch",
-			Resume: agent.Resumable, Run: u.recovering(u.awaitBMC), Limit: t.BMCLimit + t.BMCGrace,
+			Resume: agent.Resumable, Run: u.recovering(u.awaitBMC), Limit: t.BMCLimit + t.BMCGrace, SwitchesPower: true,
 		},
 		{
 			Name: "verify", Description: "Verifying activated firmware versions",

@@ -48,7 +48,7 @@ func TestCapabilities(t *testing.T) {
 	}
 	options := gnmi.Options{
 		Address: sw.Addr("gnmi"), Material: identity(ours, "rms-client"), ServerName: "127.0.0.1",
-		Username: "admin", Password: secret.New(planted), Timing: gnmi.Timing{Connect: 3 * time.Second, Call: 3 * time.Second},
+		Username: "admin", Password: secret.New(planted), Timing: gnmi.Timing{Connect: 10 * time.Second, Call: 10 * time.Second},
 	}
 
 	t.Run("switched off", func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestJ10MuteInterfaceIsNotHealthy(t *testing.T) {
 	var e *gnmi.Error
 	require.ErrorAs(t, gnmi.Capabilities(t.Context(), gnmi.Options{
 		Address: listener.Addr().String(), Material: m, ServerName: "127.0.0.1", Username: "admin", Password: secret.New("x"),
-		Timing: gnmi.Timing{Connect: 5 * time.Second, Call: 100 * time.Millisecond},
+		Timing: gnmi.Timing{Connect: 10 * time.Second, Call: 500 * time.Millisecond},
 	}), &e)
 	require.True(t, e.Connected)
 	require.Equal(t, codes.DeadlineExceeded, e.Code)

@@ -73,7 +73,7 @@ func startSwitch(t *testing.T, o nvswitch.Options) *nvswitch.Switch {
 }
 
 func options(sw *nvswitch.Switch) nmxc.Options {
-	return nmxc.Options{Address: sw.Addr("nmxc"), Guard: free{}, Timing: nmxc.Timing{Connect: 3 * time.Second, Call: 3 * time.Second, Probe: time.Second}}
+	return nmxc.Options{Address: sw.Addr("nmxc"), Guard: free{}, Timing: nmxc.Timing{Connect: 10 * time.Second, Call: 10 * time.Second, Probe: 5 * time.Second}}
 }
 
 type free struct{}
@@ -182,7 +182,9 @@ func TestVerdictsOfTheController(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sw := startSwitch(t, nvswitch.Options{Knobs: nvswitch.Knobs{NMXC: c.knobs}})
 			o := options(sw)
-			o.Timing.Call = 300 * time.Millisecond
+			if c.knobs.Delay > 0 {
+				o.Timing.Call = time.Second
+			}
 			_, err := nmxc.Open(t.Context(), o)
 			require.Error(t, err)
 			c.check(t, err)
@@ -194,7 +196,7 @@ func TestVerdictsOfTheController(t *testing.T) {
 // awaitCall waits until the switch has noticed the end of a call.
 func awaitCall(t *testing.T, sw *nvswitch.Switch, path string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := sw.Log().Wait(ctx, reqlog.Filter{Path: path}, 1)
 	require.NoError(t, err)
@@ -293,7 +295,7 @@ func TestGuard(t *testing.T) {
 	sw.UpdateKnobs(func(k *nvswitch.Knobs) { k.NMXC.Delay = nvswitch.Duration(time.Minute) })
 	done := make(chan error, 1)
 	go func() { done <- c.Set(t.Context(), "fm_config", "A", "1") }()
-	wait, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	wait, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	_, err = sw.Log().WaitInFlight(wait, reqlog.Filter{Path: "**/SetStaticConfig"})
 	require.NoError(t, err)
@@ -341,7 +343,7 @@ func TestNotGRPC(t *testing.T) {
 	}()
 	defer func() { _ = listener.Close(); <-done }()
 	_, err = nmxc.Open(t.Context(), nmxc.Options{
-		Address: listener.Addr().String(), Timing: nmxc.Timing{Connect: 3 * time.Second},
+		Address: listener.Addr().String(), Timing: nmxc.Timing{Connect: 10 * time.Second},
 		Security: channel.Security{Material: s.material(s.people, "rms"), ServerName: "127.0.0.1"},
 	})
 	require.ErrorIs(t, err, channel.ErrProtocol)

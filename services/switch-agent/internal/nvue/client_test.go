@@ -230,7 +230,11 @@ func TestTransportFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := newClient(t, tt.e, Options{Dial: tt.dial, Timing: Timing{Connect: 50 * time.Millisecond}})
+			var timing Timing
+			if tt.code == ErrTimeout {
+				timing.Connect = 50 * time.Millisecond
+			}
+			c := newClient(t, tt.e, Options{Dial: tt.dial, Timing: timing})
 			open(t, c)
 			err := c.Hello(t.Context())
 			require.ErrorIs(t, err, tt.code, "%v", err)

@@ -60,7 +60,7 @@ func TestStageFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchWith(t, func(s *securitytest.Setup) { s.NVUE.RevisionLimit = 300 * time.Millisecond }, c.services...)
+			b := newBenchWith(t, func(s *securitytest.Setup) { s.NVUE.RevisionLimit = 1500 * time.Millisecond }, c.services...)
 			b.Sim.SetKnobs(c.knobs)
 			e := b.install()
 			message := b.failed(e, c.code)

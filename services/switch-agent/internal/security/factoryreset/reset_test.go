@@ -31,8 +31,8 @@ const (
 
 func timing() factoryreset.Timing {
 	return factoryreset.Timing{
-		Settle: securitytest.Tick, Poll: securitytest.Tick, Login: 2 * time.Second, Down: 700 * time.Millisecond,
-		Limit: 10 * time.Second,
+		Settle: securitytest.Tick, Poll: securitytest.Tick, Login: 5 * time.Second, Down: 2 * time.Second,
+		Limit: 20 * time.Second,
 	}
 }
 

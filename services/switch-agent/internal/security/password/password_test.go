@@ -52,7 +52,7 @@ func update(b *securitytest.Bench, user string) securitytest.Job {
 		Handler: password.Update(password.Options{
 			Switches: b.Switches, Secrets: securitytest.Holding(&rackbusv1.SwitchPasswordSecrets{Password: planted}),
 			Timing: password.Timing{
-				First: firstlogin.Timing{Dialog: 2 * time.Second, Login: time.Second, Pause: securitytest.Tick, Limit: time.Second},
+				First: firstlogin.Timing{Dialog: 10 * time.Second, Login: 5 * time.Second, Pause: securitytest.Tick, Limit: 5 * time.Second},
 				Tries: 3, TryPause: securitytest.Tick,
 			},
 		}),
@@ -195,7 +195,7 @@ func TestRevisionFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := bench(t, func(s *securitytest.Setup) { s.NVUE.RevisionLimit = 300 * time.Millisecond })
+			b := bench(t, func(s *securitytest.Setup) { s.NVUE.RevisionLimit = 1500 * time.Millisecond })
 			c.rule.Path = "/system/aaa/**"
 			b.Sim.SetKnobs(nvswitch.Knobs{Revisions: []nvswitch.RevisionRule{c.rule}})
 			message := failed(t, b, b.Run(update(b, c.user)), c.code)

@@ -86,7 +86,7 @@ func New(t testing.TB, change ...func(*Setup)) *Bench {
 				Apply: 2 * Tick, Action: Tick / 2, AppStart: Tick, Configure: Tick, Shutdown: 4 * Tick, Reboot: 20 * Tick,
 			},
 		},
-		SSH: ssh.Timing{Connect: 2 * time.Second, KeepAlive: time.Second, Close: 100 * time.Millisecond, Exec: Patience},
+		SSH: ssh.Timing{Connect: 5 * time.Second, KeepAlive: 5 * time.Second, Close: 100 * time.Millisecond, Exec: Patience},
 		NVUE: nvue.Timing{
 			Request: 5 * time.Second, RevisionPoll: Tick, RevisionLimit: 5 * time.Second,
 			ActionPoll: Tick, ActionLimit: 5 * time.Second, Discard: 2 * time.Second,
