@@ -73,7 +73,7 @@ func TestEmptyMonitor(t *testing.T) {
 	t.Parallel()
 	for _, end := range []*bmc.TaskEnd{nil, {}} {
 		_, d, c := tray(t)
-		d.SetTiming(bmc.Timing{Task: 300 * time.Millisecond})
+		d.SetTiming(bmc.Timing{Task: 1500 * time.Millisecond})
 		d.UpdateKnobs(func(k *bmc.Knobs) {
 			k.UploadAnswer, k.TaskMonitor, k.TaskEnd, k.TaskMissingReads = bmc.AnswerMonitor, bmc.MonitorEmpty, end, 2
 		})
@@ -385,7 +385,7 @@ func TestImmediateVersions(t *testing.T) {
 
 func TestAbortTask(t *testing.T) {
 	t.Parallel()
-	rack := start(t, sim.Options{Compute: 1, Control: "127.0.0.1:0", Timing: bmc.Timing{Task: 50 * time.Millisecond}})
+	rack := start(t, sim.Options{Compute: 1, Control: "127.0.0.1:0", Timing: bmc.Timing{Task: time.Second}})
 	d := rack.Devices()[0]
 	c := newClient(t, rack, d)
 	c.upload(noTargets, "bmc_2.bin", []byte("x"))
@@ -398,7 +398,7 @@ func TestAbortTask(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	require.Equal(t, 204, res.StatusCode)
 	require.Equal(t, 404, c.get(tasks+"/0").status)
-	require.Never(t, func() bool { return len(d.Pending()) > 0 }, 80*time.Millisecond, 5*time.Millisecond)
+	require.Never(t, func() bool { return len(d.Pending()) > 0 }, 1100*time.Millisecond, 50*time.Millisecond)
 }
 
 func TestSessions(t *testing.T) {

@@ -194,7 +194,7 @@ func TestRefuse(t *testing.T) {
 
 func TestRefusingOutage(t *testing.T) {
 	t.Parallel()
-	rack := start(t, sim.Options{Compute: 1, Outage: bmc.OutageRefuse, Timing: bmc.Timing{BMCOutage: 200 * time.Millisecond}})
+	rack := start(t, sim.Options{Compute: 1, Outage: bmc.OutageRefuse, Timing: bmc.Timing{BMCOutage: time.Second}})
 	d := rack.Devices()[0]
 	c := newClient(t, rack, d)
 	refused := func() {

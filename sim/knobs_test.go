@@ -76,6 +76,7 @@ func TestRestartDuringUpdate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, d, c := tray(t)
+			d.SetTiming(bmc.Timing{Task: quick.Task, BMCOutage: time.Second}) // long enough to be seen
 			d.UpdateKnobs(func(k *bmc.Knobs) { k.RestartDuringUpdate = &tt.restart })
 			uri := c.taskURI(c.upload(noTargets, "bmc_2.bin", []byte("x")))
 			require.Eventually(t, func() bool { return d.Resets() == 1 }, 20*time.Second, time.Millisecond)
@@ -209,7 +210,7 @@ func TestBackgroundCopy(t *testing.T) {
 	require.Equal(t, "Completed", status())
 	d.UpdateKnobs(func(k *bmc.Knobs) { k.BackgroundCopy = -1 })
 	require.Equal(t, "InProgress", status())
-	d.UpdateKnobs(func(k *bmc.Knobs) { k.BackgroundCopy = 50 * time.Millisecond })
+	d.UpdateKnobs(func(k *bmc.Knobs) { k.BackgroundCopy = time.Second })
 	require.Equal(t, "InProgress", status())
 	require.Eventually(t, func() bool { return status() == "Completed" }, 20*time.Second, time.Millisecond)
 }

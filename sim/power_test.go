@@ -150,7 +150,7 @@ func TestHostPower(t *testing.T) {
 
 func TestPowerTransitionsTakeTime(t *testing.T) {
 	t.Parallel()
-	rack := start(t, sim.Options{Compute: 1, Timing: bmc.Timing{PowerOn: 40 * time.Millisecond, Shutdown: 40 * time.Millisecond}})
+	rack := start(t, sim.Options{Compute: 1, Timing: bmc.Timing{PowerOn: time.Second, Shutdown: time.Second}})
 	c := newClient(t, rack, rack.Devices()[0])
 	settle := func(want string) {
 		require.Eventually(t, func() bool { return c.get(system).get("PowerState") == want }, 20*time.Second, time.Millisecond)

@@ -126,7 +126,7 @@ func TestRequestLog(t *testing.T) {
 
 	at, err := time.Parse(time.RFC3339Nano, log[0]["time"].(string))
 	require.NoError(t, err)
-	require.WithinDuration(t, began, at, 2*time.Second)
+	require.WithinDuration(t, began, at, 20*time.Second)
 	want := obj{"device": d.ID(), "method": "GET", "path": system, "query": "x=1", "status": 200.0, "bytes": 0.0,
 		"complete": true, "user_agent": "probe/1"}
 	for k, want := range want {

@@ -293,7 +293,7 @@ func TestSupplyUpdates(t *testing.T) {
 	t.Run("failing", func(t *testing.T) {
 		_, d, c := shelf(t)
 		d.UpdateKnobs(func(k *bmc.Knobs) { k.TaskEnd = &bmc.TaskEnd{} })
-		d.SetTiming(bmc.Timing{Task: 500 * time.Millisecond})
+		d.SetTiming(bmc.Timing{Task: 1500 * time.Millisecond})
 		c.post(push, image, "LiteonPowerDeviceId", "0")
 		require.Equal(t, "Updating", unit(c, "0").get("state"))
 		require.Eventually(t, func() bool { return unit(c, "0").get("status") == "Failed" }, 20*time.Second, time.Millisecond)

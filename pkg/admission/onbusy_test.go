@@ -54,7 +54,7 @@ func TestQueueParksBehindTheHolder(t *testing.T) {
 
 // finished returns the outcome that was published for a job.
 func (h *harness) finished(id job.ID) *job.Event {
-	events, err := h.conn.JobEvents(h.t.Context(), id, 100)
+	events, _, err := h.conn.NewestJobEvents(h.t.Context(), id, 0, 100, 16<<20)
 	require.NoError(h.t, err)
 	for i := range events {
 		if events[i].Kind == job.EventFinished {

@@ -287,7 +287,7 @@ func (s *site) awaitEvent(id job.ID, match func(job.Event) bool) []job.Event {
 
 // history is every stored event of a job.
 func (s *site) history(id job.ID) []job.Event {
-	stored, err := s.api.JobEvents(s.t.Context(), id, 10_000)
+	stored, _, err := s.api.NewestJobEvents(s.t.Context(), id, 0, 10_000, 16<<20)
 	require.NoError(s.t, err)
 	events := make([]job.Event, len(stored))
 	for i, e := range stored {

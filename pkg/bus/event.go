@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,24 +163,10 @@ func (r *EventReader) Close() {
 	r.stop()
 }
 
-// JobEvents returns the stored history of one job, oldest first, at most limit.
-func (c *Conn) JobEvents(ctx context.Context, id job.ID, limit int) ([]StoredEvent, error) {
-	var out []StoredEvent
-	err := c.replay(ctx, streamEvents, jobEventsFilter(id), jetstream.DeliverAllPolicy, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
-		e, err := job.UnmarshalEvent(m.Data())
-		if err != nil {
-			return false, fmt.Errorf("decode event %d: %w", meta.Sequence.Stream, err)
-		}
-		out = append(out, StoredEvent{Event: e, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp})
-		return len(out) < limit, nil
-	})
-	return out, err
-}
-
 // NewestJobEvents returns the newest of the stored history of one job behind a sequence,
 // oldest first: at most limit events, which take no more than maxBytes on the bus.
-// omitted is how many others there are behind it. No more than what it returns is kept in memory meanwhile, however
-// long the history is.
+// omitted is how many others there are behind it. No more than what it returns is kept
+// in memory meanwhile, however long the history is.
 func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, after uint64, limit, maxBytes int) (events []StoredEvent, omitted int, err error) {
 	type raw struct {
 		data   []byte
@@ -189,7 +176,9 @@ func (c *Conn) NewestJobEvents(ctx context.Context, id job.ID, after uint64, lim
 	var kept []raw
 	size, all := 0, 0
 	from := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{jobEventsFilter(id)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+		FilterSubjects: []string{jobEventsFilter(id)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		// The client counts on from here, and must not come to 0.
+		OptStartSeq: min(after, math.MaxInt64) + 1,
 	}
 	err = c.replayFrom(ctx, streamEvents, from, func(m jetstream.Msg, meta *jetstream.MsgMetadata) (bool, error) {
 		kept = append(kept, raw{m.Data(), meta.Sequence.Stream, meta.Timestamp})

@@ -20,8 +20,8 @@ import (
 // timerRetry is the pause before a timer whose handler failed fires again.
 const timerRetry = time.Second
 
-// timerFetch is how many fired timers one process works on at a time.
-const timerFetch = 64
+// timerSlots is how many fired timers one call of HandleTimers works on at a time.
+const timerSlots = 64
 
 // Timer is a timer that has fired.
 type Timer struct {
@@ -52,8 +52,10 @@ func timerMessage(kind TimerKind, id job.ID, at time.Time) *nats.Msg {
 // a time. Each timer goes to one process; a handler that returns an error gets it
 // again, so it must be repeatable.
 func (c *Conn) HandleTimers(ctx context.Context, handle func(context.Context, Timer) error) error {
+	h := &timerHandler{c: c, handle: handle, slots: make(chan struct{}, timerSlots)}
+	defer h.wg.Wait()
 	for ctx.Err() == nil {
-		if err := c.fetchTimers(ctx, handle); err != nil && ctx.Err() == nil {
+		if err := h.fetch(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("timers not fetched", "err", err)
 			if err := pause(ctx, timerRetry); err != nil {
 				break
@@ -63,57 +65,93 @@ func (c *Conn) HandleTimers(ctx context.Context, handle func(context.Context, Ti
 	return ctx.Err()
 }
 
-func (c *Conn) fetchTimers(ctx context.Context, handle func(context.Context, Timer) error) error {
-	rctx, cancel := c.requestContext(ctx)
-	cons, err := c.js.Consumer(rctx, streamState, timersConsumer)
+// timerHandler is one call of HandleTimers. A timer that takes long keeps its slot, and
+// nobody else from being fetched.
+type timerHandler struct {
+	c      *Conn
+	handle func(context.Context, Timer) error
+	slots  chan struct{} // one for each timer at work
+	wg     sync.WaitGroup
+}
+
+func (h *timerHandler) fetch(ctx context.Context) error {
+	rctx, cancel := h.c.requestContext(ctx)
+	cons, err := h.c.js.Consumer(rctx, streamState, timersConsumer)
 	cancel()
 	if err != nil {
 		return classify("open timers", err, false)
 	}
 	for ctx.Err() == nil {
-		if err := c.fetchTimerBatch(ctx, cons, handle); err != nil {
+		if err := h.fetchBatch(ctx, cons); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-func (c *Conn) fetchTimerBatch(ctx context.Context, cons jetstream.Consumer, handle func(context.Context, Timer) error) error {
+// take waits for a free slot, and takes all that are free then.
+func (h *timerHandler) take(ctx context.Context) int {
+	select {
+	case h.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n := 1; ; n++ {
+		select {
+		case h.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+}
+
+func (h *timerHandler) fetchBatch(ctx context.Context, cons jetstream.Consumer) error {
+	free := h.take(ctx)
+	defer func() {
+		for range free {
+			<-h.slots
+		}
+	}()
+	if free == 0 {
+		return ctx.Err()
+	}
 	fctx, cancel := context.WithTimeout(ctx, fetchWait)
 	defer cancel()
-	batch, err := cons.Fetch(timerFetch, jetstream.FetchContext(fctx))
+	batch, err := cons.Fetch(free, jetstream.FetchContext(fctx))
 	if err != nil {
 		return classify("fetch timers", err, false)
 	}
-	var wg sync.WaitGroup
 	for m := range batch.Messages() {
+		free--
 		// Together, so that their writes share the broker's batches.
-		wg.Go(func() { c.fireTimer(ctx, m, handle) })
+		h.wg.Go(func() {
+			defer func() { <-h.slots }()
+			h.fire(ctx, m)
+		})
 	}
-	wg.Wait()
 	if err := batch.Error(); err != nil && fctx.Err() == nil && !errors.Is(err, nats.ErrTimeout) {
 		return classify("fetch timers", err, false)
 	}
 	return nil
 }
 
-func (c *Conn) fireTimer(ctx context.Context, m jetstream.Msg, handle func(context.Context, Timer) error) {
+func (h *timerHandler) fire(ctx context.Context, m jetstream.Msg) {
 	t, ok := parseTimer(m.Subject())
 	if meta, err := m.Metadata(); err == nil {
 		t.At = meta.Timestamp
 	}
 	var err error
 	if ok && m.Headers().Get(hdrMarker) == "" {
-		err = handle(ctx, t)
+		err = h.handle(ctx, t)
 	}
 	if err != nil {
-		c.log.Warn("timer to be handled again", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
+		h.c.log.Warn("timer to be handled again", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
 		err = m.NakWithDelay(timerRetry)
 	} else {
 		err = m.DoubleAck(ctx)
 	}
 	if err != nil {
-		c.log.Debug("timer not settled", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
+		h.c.log.Debug("timer not settled", "timer", string(t.Kind), "job_id", t.ID.String(), "err", err)
 	}
 }
 

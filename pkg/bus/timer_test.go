@@ -91,6 +91,45 @@ func TestTimersAreHandledTogether(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
+// Timers that take long keep their own places and no others.
+func TestSlowTimersHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	const others = 2 * timerSlots
+	slow, handled, release := make(chan struct{}), make(chan Timer, others), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- c.HandleTimers(ctx, func(_ context.Context, tm Timer) error {
+			if tm.Kind == TimerCleanup {
+				close(slow)
+				<-release
+				return nil
+			}
+			handled <- tm
+			return nil
+		})
+	}()
+	require.NoError(t, c.ArmTimer(t.Context(), TimerCleanup, newID(t), time.Now()))
+	<-slow
+	var arming sync.WaitGroup
+	for range others {
+		arming.Go(func() { _ = c.ArmTimer(t.Context(), TimerCancel, newID(t), time.Now()) })
+	}
+	arming.Wait()
+	for i := range others {
+		select {
+		case <-handled:
+		case <-time.After(patience):
+			t.Fatalf("%d timers of %d handled", i, others)
+		}
+	}
+	close(release)
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
 // A fired timer waits as long as the events do: whoever reads these again after
 // a long absence must find the deadlines too.
 func TestFiredTimerWaitsAsLongAsEvents(t *testing.T) {

@@ -185,7 +185,7 @@ func (s *site) work(ctx context.Context, family node.Family, api, jobs, agent *C
 	require.Equal(t, r.ID, receive(ctx, t, woken))
 	s.report(ctx, agent, &r)
 	require.NoError(t, d.Finish(ctx))
-	history, err := api.JobEvents(ctx, r.ID, 100)
+	history, _, err := api.NewestJobEvents(ctx, r.ID, 0, 100, 16<<20)
 	require.NoError(t, err)
 	require.Len(t, history, 1+reported)
 

@@ -106,7 +106,7 @@ type Workflows struct {
 	SFTPStepTimeoutSeconds int `koanf:"sftp_step_timeout_seconds"`
 	// Jobs kept at a time, running and finished. A batch over N nodes needs N+1.
 	MaxTrackedJobs int `koanf:"max_tracked_jobs"`
-	// How long a finished job can still be read, in seconds.
+	// How long a finished job can still be read, in seconds, and up to 1% longer, so that not all of a large number leave together.
 	TerminalJobTTLSeconds int `koanf:"terminal_job_ttl_seconds"`
 	// Firmware inventory that nodes must show before an update, by profile name: a list of component names, or a table with `ap_names` and `flint_devices` (counts of `cx7`, `cx8`, `bf3_nic`).
 	ExpectedInventoryProfiles map[string]InventoryProfile `koanf:"expected_inventory_profiles"`

@@ -92,6 +92,11 @@ func TestSecretsAreMasked(t *testing.T) {
 		"bearer":         map[string]any{"Message": "sent header Bearer " + secret + "-abcdefgh-4711 to host"},
 		"basic":          map[string]any{"Message": "sent Basic cm9vdDpodW50ZXIyNDcxMQ== to host"},
 		"signed URL":     map[string]any{"image_url": "https://host/x?temp_url_expires=1&temp_url_sig=" + secret + "&y=1"},
+		"SNMP account":   map[string]any{"SNMP": map[string]any{"AuthenticationKey": secret}},
+		"curl":           map[string]any{"Message": "sudo: root : COMMAND=/usr/bin/curl -k -u root:" + secret + " https://bmc/redfish/v1"},
+		"ipmitool":       map[string]any{"Message": "ipmitool -H bmc -p 623 -U root -P " + secret + " chassis status"},
+		"sshpass":        map[string]any{"Message": "sshpass -p '" + secret + " x' ssh root@host"},
+		"long option":    map[string]any{"Message": "tool --password " + secret + " run"},
 		"signed URL AWS": map[string]any{"Uri": "https://host/x?X-Amz-Signature=" + secret},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,6 +120,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Contains(t, string(again), "12.50", "numbers keep their digits")
 	for _, plain := range []string{
 		"a -----BEGIN CERTIFICATE-----\nx b", "Basic authentication failed, bearer of bad news", "failure_signature=UNCLASSIFIED", "https://h/x?assign=1&signal=2",
+		"ssh -p 22 host", "ipmitool -p 623 sel list", "curl -k https://h", "a - b", "fan-password-less --quiet",
 	} {
 		require.Equal(t, plain, MaskText(plain))
 	}

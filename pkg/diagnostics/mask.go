@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -16,7 +17,20 @@ import (
 
 // MaskText masks secrets in plain text: lines of private keys, which have to be whole
 // for that, what follows secret names, and the user information of URLs.
-func MaskText(text string) string { return telemetry.RedactText(maskKeys(text)) }
+func MaskText(text string) string { return telemetry.RedactText(maskCommands(maskKeys(text))) }
+
+// inCommand matches passwords where people give them to commands, which the journals of
+// controllers and hosts repeat.
+var inCommand = regexp.MustCompile(`((?i:(?:^|\s)--?(?:password|passwd|token|secret)[ =])|` +
+	`\bipmitool\b[^\n]*?\s-P ?|\bsshpass -p ?|\bcurl\b[^\n]*?\s(?:-u|--user)[ =]?[^\s:]+:)("[^"]*"|'[^']*'|[^\s"']+)`)
+
+// maskCommands masks passwords in command lines.
+func maskCommands(text string) string {
+	if !strings.Contains(text, " -") && !strings.HasPrefix(text, "-") {
+		return text
+	}
+	return inCommand.ReplaceAllString(text, "${1}"+telemetry.Mask)
+}
 
 // maskKeys masks PEM private keys.
 func maskKeys(text string) string {
@@ -129,7 +143,8 @@ func secretKey(key string) bool {
 		return true
 	}
 	for _, part := range [...]string{
-		"passphrase", "community", "private_key", "shared_secret", "shared_key", "encryption_key", "access_key", "secret_key", "auth_key", "priv_key",
+		"passphrase", "community", "private_key", "shared_secret", "shared_key", "encryption_key", "access_key", "secret_key", "auth_key", "priv_key", "authentication_key",
+		"session_key", "pre_shared", "passcode",
 	} {
 		if strings.Contains(snake, part) {
 			return true

@@ -59,8 +59,11 @@ func PeriodOf(order *rackbusv1.NodeDiagnosis, now time.Time) Period {
 			p.Job.To = at
 		}
 	}
-	p.Job.From = timeOf(order.GetStartedAt())
-	if first = earlier(first, timeOf(order.GetStartedAt())); !first.IsZero() {
+	// Before it began to work a job may have waited for a day.
+	if p.Job.From = timeOf(order.GetStartedAt()); !p.Job.From.IsZero() {
+		first = p.Job.From
+	}
+	if !first.IsZero() {
 		p.Since = first.Add(-windowBeforeJob)
 	}
 	for _, a := range order.GetPowerActions() {

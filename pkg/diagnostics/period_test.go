@@ -75,6 +75,19 @@ func TestOwnPowerActionsAreNoFault(t *testing.T) {
 	}
 }
 
+// TestPeriodOfAnOrder: a job counts from when it began to work; one that never did from
+// its first event.
+func TestPeriodOfAnOrder(t *testing.T) {
+	require.Equal(t, Period{Since: now.Add(-windowBeforeRun)}, PeriodOf(nil, now))
+	queued := event(job.EventQueued, now.Add(-20*time.Hour))
+	queued.StartedAt = time.Time{}
+	ended := event(job.EventFinished, now.Add(-time.Minute))
+	p := PeriodOf(Order(job.ID{1}, History{Events: []bus.StoredEvent{queued, ended}}), now)
+	require.Equal(t, Period{Since: now.Add(-3 * time.Hour), Job: Span{now.Add(-2 * time.Hour), now.Add(-time.Minute)}}, p)
+	p = PeriodOf(Order(job.ID{1}, History{Events: []bus.StoredEvent{queued}}), now)
+	require.Equal(t, now.Add(-21*time.Hour), p.Since)
+}
+
 // TestPowerActionsOfAnOrder: a stage that was resumed counts from its first start, one
 // that has no end until the job ended, and a change that was forced beside the job for a
 // while.

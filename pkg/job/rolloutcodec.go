@@ -51,7 +51,7 @@ func (d *decoder) rollout(m *rackbusv1.Rollout) *Rollout {
 		State: RolloutState(d.enum("rollout state", int32(m.GetState()), int32(rolloutStateCount))),
 		Wave:  m.GetWave(), Waves: m.GetWaves(), Released: m.GetReleased(), Members: m.GetMembers(), Places: m.GetPlaces(),
 		Reason: m.GetReason(), RequestedBy: m.GetRequestedBy(), NextWaveAt: instant(m.GetNextWaveAt()),
-		Stop: RolloutStop(d.enum("rollout stop", int32(m.GetStop()), int32(rolloutStopCount))),
+		Stop:    RolloutStop(d.enum("rollout stop", int32(m.GetStop()), int32(rolloutStopCount))),
 		unknown: m.ProtoReflect().GetUnknown(), unknownPlan: p.ProtoReflect().GetUnknown(),
 	}
 	return o

@@ -154,7 +154,8 @@ func indexOf(steps []Step, step Step) int {
 	return -1
 }
 
-// powerStep sends a ResetType, and again while the BMC cannot take it. ForceOff
+// powerStep sends a ResetType, and again while the BMC cannot take it, or refuses it for
+// a transition that is under way. ForceOff
 // and On say what shall be, so repeating one whose answer was lost is harmless.
 // A refusal is returned at once, unless the host is there already: after a change of
 // the worker it often is, and some BMCs refuse what changes nothing.
@@ -168,7 +169,9 @@ func (c *Client) powerStep(ctx context.Context, op string, resetType schemas.Res
 			c.log.Info("power command refused by a host that is there already", slog.String("op", op), slog.String("err", err.Error()))
 			return nil
 		}
-		if !transient(err) || attempt >= c.timing.StepAttempts {
+		// A power-on that meets a transition was repeated already.
+		passing := transient(err) || resetType == schemas.ForceOffResetType && refusedInTransition(err)
+		if !passing || attempt >= c.timing.StepAttempts {
 			return err
 		}
 		c.log.Info("power command not taken, trying again", slog.String("op", op), slog.Int("attempt", attempt), slog.String("err", err.Error()))

@@ -229,6 +229,12 @@ func TestPowerStepIsRepeatedOnlyWhenItMayHelp(t *testing.T) {
 		require.Equal(t, 2*time.Minute, time.Since(started))
 
 		x.power.Store("On")
+		x.on("POST "+resetURI, refuse(409, "Base.1.8.ActionParameterValueConflict", "starting"), refuse(400, "iLO.2.8.InvalidOperationForSystemState", "starting"), x.reset)
+		started = time.Now()
+		require.NoError(t, x.client(gb200, defaults).RunStep(t.Context(), redfish.StepForceOff, nil))
+		require.Equal(t, 2*time.Minute, time.Since(started), "a transition passes")
+
+		x.power.Store("On")
 		x.on("POST "+resetURI, refuse(400, "Base.1.8.ActionParameterNotSupported", "no"))
 		started = time.Now()
 		err := x.client(gb200, defaults).RunStep(t.Context(), redfish.StepForceOff, nil)

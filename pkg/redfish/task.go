@@ -55,6 +55,9 @@ type TaskStatus struct {
 	Handoff bool
 	// RetryAfter is what the device asked to wait before the next look.
 	RetryAfter time.Duration
+	// Target is the URI of the request that began the task, empty when the device does
+	// not tell (Task v1.1, Payload.TargetUri).
+	Target string
 }
 
 // TaskError is a task that ended without success.
@@ -240,6 +243,7 @@ func taskStatus(ref TaskRef, d document) TaskStatus {
 		Percent:  -1,
 		EndTime:  d.text("EndTime"),
 		Messages: decodeMessages(d.list("Messages")),
+		Target:   d.object("Payload").text("TargetUri"),
 	}
 	if t.Health == "" {
 		t.Health = schemas.Health(d.text("status"))
@@ -315,6 +319,22 @@ func (c *Client) RunningUpdateTask(ctx context.Context, hmc bool) (task TaskStat
 	running, err := c.RunningTasks(ctx)
 	for _, t := range running {
 		if t.Ref.IsHMC() == hmc {
+			return t, true, nil
+		}
+	}
+	if err != nil && hopeless(ctx, err) {
+		return TaskStatus{}, false, err
+	}
+	return TaskStatus{}, false, nil
+}
+
+// RunningUpdate finds a task, of either controller, under which firmware may be written,
+// so that the device must not lose its power. One that was begun by a request to another
+// service writes none. As in RunningUpdateTask, a list that cannot be read forbids nothing.
+func (c *Client) RunningUpdate(ctx context.Context) (task TaskStatus, found bool, err error) {
+	running, err := c.RunningTasks(ctx)
+	for _, t := range running {
+		if t.Target == "" || strings.Contains(t.Target, "/UpdateService") {
 			return t, true, nil
 		}
 	}

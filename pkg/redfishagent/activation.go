@@ -145,11 +145,18 @@ func (a *activationStep) prepare(ctx context.Context) error {
 	}
 	u := a.u
 	u.current = nil
+	if a.g.inBand != nil {
+		// Packages have looked for it before they were sent.
+		if err := u.undisturbed(ctx, phaseActivation); err != nil {
+			return fail(phaseActivation, "", err)
+		}
+	}
 	inventory, err := u.inventory(ctx)
 	if err != nil && !transient(err) {
 		return fail(phaseActivation, "", err)
 	}
 	*a.state() = activationState{SecondRound: a.state().SecondRound, Versions: versionsOf(inventory)}
+	a.state().Device.Force = u.cmd.GetForce()
 	if err := u.c.PrepareStep(ctx, a.step(), &a.state().Device); err != nil && !transient(err) {
 		return fail(phaseActivation, "", err)
 	}

@@ -93,7 +93,25 @@ func (p *pkgStages) preconditions(ctx context.Context) error {
 		return agent.Fail(job.FailureUpdateAlreadyRunning, phaseUpdate,
 			fmt.Sprintf("the device already runs an update task: %s (state %s); wait for it or cancel it on the device", task.Ref, task.State), nil)
 	}
+	if p.g.plan.Activate {
+		return p.u.undisturbed(ctx, phaseUpdate)
+	}
 	return nil
+}
+
+// undisturbed refuses to cut the power of a tray while one of its controllers, whichever
+// it is, writes firmware for somebody else: that breaks the component.
+func (u *update) undisturbed(ctx context.Context, phase string) error {
+	if u.c.Profile().Kind != redfish.KindCompute {
+		return nil
+	}
+	task, running, err := u.c.RunningUpdate(ctx)
+	if err != nil || !running {
+		return err
+	}
+	return agent.Fail(job.FailureUpdateAlreadyRunning, phase, fmt.Sprintf(
+		"the device runs an update task: %s (state %s), which the power cycle would break; wait for it or cancel it on the device",
+		task.Ref, task.State), nil)
 }
 
 // compare notes the versions before the upload, and whether the package has

@@ -67,6 +67,13 @@ func (r *recovery) prepare(ctx context.Context) error {
 		// Other errors are told by the check, with its phase.
 		return agent.Skip("no fault that an AUX power cycle may cure")
 	}
+	switch task, running, terr := u.c.RunningUpdate(ctx); {
+	case terr != nil:
+		return r.fail(terr)
+	case running:
+		// It may well be what keeps the BMC busy, and would be broken by the cycle.
+		return agent.Skip(fmt.Sprintf("the device runs an update task: %s", task.Ref))
+	}
 	u.state.Recovery = recoveryState{Needed: err.Error()}
 	if perr := u.c.PrepareStep(ctx, redfish.StepAuxCycle, &u.state.Recovery.Activation.Device); perr != nil && !transient(perr) {
 		return r.fail(perr)
@@ -184,6 +191,9 @@ func (h hostPower) EnsureOn(ctx context.Context) error {
 
 // AuxCycle runs the steps of the product's activation.
 func (h hostPower) AuxCycle(ctx context.Context) error {
+	if err := h.u.undisturbed(ctx, phaseValidation); err != nil {
+		return err
+	}
 	return h.u.c.Activate(ctx, &redfish.ActivationState{}, func(step redfish.Step, _ int) error {
 		h.u.t.Progress(0, "Recovering the host: "+stepText(step))
 		return nil

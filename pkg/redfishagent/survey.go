@@ -259,14 +259,14 @@ func (s *survey) below(ctx context.Context, root string, limit int, link func(re
 			continue
 		}
 		file, err := s.members(ctx, uri, limit-len(all.Resources))
+		all.Resources = append(all.Resources, file.Resources...)
+		all.Total += file.Total
 		switch {
 		case err != nil && (ctx.Err() != nil || passes(err) || pointless(err)):
 			return all, err
 		case err != nil && !redfish.Absent(err):
 			failed = append(failed, err)
 		}
-		all.Resources = append(all.Resources, file.Resources...)
-		all.Total += file.Total
 	}
 	return all, errors.Join(failed...)
 }

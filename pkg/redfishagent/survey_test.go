@@ -169,3 +169,36 @@ func TestSurveyIsBounded(t *testing.T) {
 	require.LessOrEqual(t, reads.Load(), int64(most/size+1), "nothing more is asked for")
 	require.NotErrorIs(t, failed["tasks"], errTooMuch)
 }
+
+// TestWhatWasReadIsKept: sensors that were read before the time was over are in the
+// bundle.
+func TestWhatWasReadIsKept(t *testing.T) {
+	t.Parallel()
+	const root = "/redfish/v1"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tree := map[string]string{
+		root:                          `{"Chassis":{"@odata.id":"/redfish/v1/Chassis"}}`,
+		root + "/Chassis":             `{"Members":[{"@odata.id":"/redfish/v1/Chassis/1"}]}`,
+		root + "/Chassis/1":           `{"Sensors":{"@odata.id":"/redfish/v1/Chassis/1/Sensors"}}`,
+		root + "/Chassis/1/Sensors":   `{"Members":[{"@odata.id":"/redfish/v1/Chassis/1/Sensors/a"},{"@odata.id":"/redfish/v1/Chassis/1/Sensors/b"}]}`,
+		root + "/Chassis/1/Sensors/a": `{"Name":"first"}`,
+	}
+	c := surveyed(t, func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		if strings.HasSuffix(path, "/b") {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(tree[path]))
+	})
+	kept := recorded{}
+	for _, one := range collectors(&survey{c: c, most: maxBytes, logLimit: time.Minute}) {
+		if one.Name() == "sensors" {
+			require.Error(t, one.Collect(ctx, kept))
+		}
+	}
+	require.Contains(t, kept["sensors.json"], "first")
+}

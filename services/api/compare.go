@@ -46,7 +46,7 @@ func (m *rackManager) CompareFirmwareObject(ctx context.Context, req *rackmanage
 	resp.Response = batchResponse(results, "Firmware compared for %d/%d nodes",
 		"Firmware comparison completed with %d successes and %d failures out of %d nodes")
 	resp.MatchesManifest = true
-	left := m.answerBudget() - sizeOf(resp.Response)
+	left, cut := m.answerBudget()-sizeOf(resp.Response), false
 	for _, c := range compared {
 		if c == nil {
 			resp.MatchesManifest = false
@@ -54,10 +54,12 @@ func (m *rackManager) CompareFirmwareObject(ctx context.Context, req *rackmanage
 		}
 		resp.MatchesManifest = resp.MatchesManifest && c.GetMatchesManifest()
 		if left -= sizeOf(c); left < 0 {
-			tellReason(ctx, "components of the last nodes are left out to keep the answer small; compare fewer nodes at a time")
-			c.Components = nil
+			c.Components, cut = nil, true
 		}
 		resp.Nodes = append(resp.Nodes, c)
+	}
+	if cut {
+		tellReason(ctx, "components of the last nodes are left out to keep the answer small; compare fewer nodes at a time")
 	}
 	return resp, nil
 }

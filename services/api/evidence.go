@@ -27,6 +27,9 @@ import (
 // newest first.
 const maxCandidates = 32
 
+// maxRuns is how many diagnoses of a batch an answer lists.
+const maxRuns = 500
+
 // Reasons why there is no link.
 const (
 	reasonNotWritten = "no bundle was written (yet)"
@@ -60,10 +63,7 @@ func (j *jobsService) GetEvidence(ctx context.Context, req *rackbusv1.GetEvidenc
 	if err != nil {
 		return nil, err
 	}
-	candidates, reason := j.diagnosesOf(&r)
-	if len(candidates) == 0 {
-		return noEvidence(reason), nil
-	}
+	candidates, batch, reason := j.diagnosesOf(&r)
 	for _, id := range candidates {
 		var b evidence.Bundle
 		err := j.ride(ctx, func(ctx context.Context) (err error) {
@@ -81,7 +81,32 @@ func (j *jobsService) GetEvidence(ctx context.Context, req *rackbusv1.GetEvidenc
 		}
 		return j.link(id, &b)
 	}
-	return noEvidence(reasonNotWritten), nil
+	resp := noEvidence(reason)
+	if batch != nil {
+		resp.Runs, err = j.evidenceRuns(ctx, batch)
+	}
+	return resp, err
+}
+
+// evidenceRuns are the diagnoses of a batch.
+func (j *jobsService) evidenceRuns(ctx context.Context, batch *job.Record) ([]*rackbusv1.EvidenceRun, error) {
+	r, rev, err := j.readJob(ctx, batch.ID.String())
+	if err != nil {
+		return nil, noJob(err, batch.ID.String())
+	}
+	ids := childIDs(&r)
+	children, err := j.readAll(ctx, ids[:min(len(ids), maxRuns)], rev)
+	if err != nil {
+		return nil, noJob(err, r.ID.String())
+	}
+	runs := make([]*rackbusv1.EvidenceRun, len(children))
+	for i := range children {
+		c := &children[i]
+		runs[i] = &rackbusv1.EvidenceRun{
+			JobId: c.ID.String(), RackId: c.RackID, NodeId: c.NodeID, Stored: c.Diagnostics != nil && c.Diagnostics.Evidence != nil,
+		}
+	}
+	return runs, nil
 }
 
 func noEvidence(reason string) *rackbusv1.GetEvidenceResponse {
@@ -114,40 +139,37 @@ func (j *jobsService) link(id job.ID, b *evidence.Bundle) (*rackbusv1.GetEvidenc
 }
 
 // diagnosesOf returns the jobs that may have left the bundle that is asked for, the
-// newest first, or why there is none.
-func (j *jobsService) diagnosesOf(r *job.Record) (ids []job.ID, reason string) {
-	if r.Type == job.TypeNodeDiagnostics {
-		return bundleOf(r)
-	}
-	found, _, err := j.view.List(jobview.Filter{Types: []job.Type{job.TypeNodeDiagnostics}, About: r.ID}, maxCandidates, "")
-	if err != nil {
-		return nil, err.Error()
-	}
-	for i := range found {
-		one, why := bundleOf(&found[i])
-		if reason == "" {
-			reason = why
+// newest first, and why there is none when that is so. A diagnosis of several nodes has
+// no bundle of its own: the newest one is batch.
+func (j *jobsService) diagnosesOf(r *job.Record) (ids []job.ID, batch *job.Record, reason string) {
+	found := []job.Record{*r}
+	if r.Type != job.TypeNodeDiagnostics {
+		var err error
+		found, _, err = j.view.List(jobview.Filter{Types: []job.Type{job.TypeNodeDiagnostics}, About: r.ID}, maxCandidates, "")
+		if err != nil {
+			return nil, nil, err.Error()
 		}
-		ids = append(ids, one...)
 	}
+	reason = reasonNotWritten
 	if len(found) == 0 {
 		reason = "no diagnosis has looked into job " + r.ID.String()
 	}
-	return ids, reason
-}
-
-// bundleOf returns the job itself, or the only child of a batch.
-func bundleOf(r *job.Record) (ids []job.ID, reason string) {
-	switch {
-	case r.Kind != job.KindParent:
-		return []job.ID{r.ID}, ""
-	case r.Total == 1:
-		return []job.ID{r.ID.Child(1)}, ""
-	case r.Total == 0:
-		return nil, fmt.Sprintf("diagnosis %s has examined no node", r.ID)
-	default:
-		return nil, fmt.Sprintf("diagnosis %s has a bundle for each of its %d nodes: ask for one of its children", r.ID, r.Total)
+	for i := range found {
+		d := &found[i]
+		switch {
+		case d.Kind != job.KindParent:
+			ids = append(ids, d.ID)
+		case d.Total == 1:
+			ids = append(ids, d.ID.Child(1))
+		case batch != nil:
+		case d.Total == 0 && len(found) == 1:
+			reason = fmt.Sprintf("diagnosis %s has examined no node", d.ID)
+		case d.Total > 1:
+			batch = d
+			reason = fmt.Sprintf("diagnosis %s has a bundle for each of its %d nodes: ask for one of its children, such as %s", d.ID, d.Total, d.ID.Child(1))
+		}
 	}
+	return ids, batch, reason
 }
 
 // linkKey reads the key for links of an installation that has one.

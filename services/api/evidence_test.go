@@ -279,7 +279,24 @@ func TestNoLinkWithoutKeyOrListener(t *testing.T) {
 	h.register(compute("r1", "n1"), compute("r1", "n2"))
 	two, err := h.diagnose(job.ID{}, "n1", "n2")
 	require.NoError(t, err)
-	require.Contains(t, h.evidence(parseID(t, two.GetJobId())).GetReason(), "ask for one of its children")
+	batch := parseID(t, two.GetJobId())
+	h.leave(batch.Child(2), []byte("bundle"))
+	withBundle := finished(job.StateCompleted)
+	withBundle.Diagnostics = &job.Diagnostics{FailureSignature: "NO_FAULT_FOUND", Evidence: &job.EvidenceBundle{Filename: "x"}}
+	h.fold(batch.Child(2), started(), withBundle)
+	listed := h.evidence(batch)
+	require.Equal(t, rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, listed.GetStatus())
+	require.Contains(t, listed.GetReason(), "ask for one of its children, such as "+batch.Child(1).String())
+	require.Len(t, listed.GetRuns(), 2)
+	for i, want := range []struct {
+		node   string
+		stored bool
+	}{{"n1", false}, {"n2", true}} {
+		run := listed.GetRuns()[i]
+		require.Equal(t, batch.Child(uint32(i)+1).String(), run.GetJobId())
+		require.Equal(t, "r1/"+want.node, run.GetRackId()+"/"+run.GetNodeId())
+		require.Equal(t, want.stored, run.GetStored())
+	}
 
 	raw, err := bustest.Open(h.broker.URL())
 	require.NoError(t, err)

@@ -328,7 +328,7 @@ func TestInlineApplyOfNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, records)
 	cmd := h.commands(node.FamilyRack, 1)[cache]
-	events, err := h.conn.JobEvents(t.Context(), parseID(t, cmd.GetJobId()), 10)
+	events, _, err := h.conn.NewestJobEvents(t.Context(), parseID(t, cmd.GetJobId()), 0, 10, 16<<20)
 	require.NoError(t, err)
 	require.Equal(t, job.EventCancelRequested, events[len(events)-1].Kind)
 

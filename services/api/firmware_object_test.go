@@ -309,7 +309,7 @@ func TestDeleteWhileDownloading(t *testing.T) {
 	records, err := h.catalog().CacheArtifacts(t.Context(), "A_1.0")
 	require.NoError(t, err)
 	require.Empty(t, records)
-	events, err := h.conn.JobEvents(t.Context(), parseID(t, record.GetDownloadJobId()), 10)
+	events, _, err := h.conn.NewestJobEvents(t.Context(), parseID(t, record.GetDownloadJobId()), 0, 10, 16<<20)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(events, func(e bus.StoredEvent) bool {
 		return e.Kind == job.EventCancelRequested && e.Cancel.Mode == job.CancelGraceful

@@ -313,7 +313,7 @@ func TestCancelJob(t *testing.T) {
 	_, err = cancel(children[0].String(), 0)
 	require.NoError(t, err)
 	requests := func() (out []job.Event) {
-		events, err := h.conn.JobEvents(t.Context(), children[0], 10)
+		events, _, err := h.conn.NewestJobEvents(t.Context(), children[0], 0, 10, 16<<20)
 		require.NoError(t, err)
 		for i := range events {
 			if events[i].Kind == job.EventCancelRequested {
@@ -361,6 +361,12 @@ func TestCancelJob(t *testing.T) {
 		kinds[e.GetKind()]++
 	}
 	require.Equal(t, 2, kinds["cancel_requested"])
+	all := history.GetEvents()
+	rest, err := h.jobs.GetJobEvents(t.Context(), &rackbusv1.GetJobEventsRequest{JobId: children[0].String(), AfterSequence: all[0].GetSequence()})
+	require.NoError(t, err)
+	require.Len(t, rest.GetEvents(), len(all)-1)
+	require.Equal(t, all[1].GetSequence(), rest.GetEvents()[0].GetSequence())
+	require.Zero(t, rest.GetOmitted())
 	_, err = h.jobs.GetJobEvents(t.Context(), &rackbusv1.GetJobEventsRequest{JobId: unknownJob})
 	requireCode(t, err, codes.NotFound, "not found")
 	_, err = h.jobs.GetJob(t.Context(), &rackbusv1.GetJobRequest{JobId: unknownJob})

@@ -13,6 +13,7 @@ import (
 type notes struct {
 	mu     sync.Mutex
 	reason string   // of a failure that the answer has no field for
+	told   int      // bytes of all reasons
 	beside []job.ID // jobs whose nodes were acted on
 }
 
@@ -46,8 +47,14 @@ func tellBeside(ctx context.Context, id job.ID) {
 	}
 }
 
-func (n *notes) setReason(reason string) {
+// setReason returns whether there is room for the reason in the trailer: clients refuse
+// answers with many kilobytes of metadata.
+func (n *notes) setReason(reason string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.reason = reason
+	if n.told > 0 && n.told+len(reason) > maxReason {
+		return false
+	}
+	n.reason, n.told = reason, n.told+len(reason)
+	return true
 }

@@ -81,10 +81,13 @@ func (h *hold) releaseRack(ctx context.Context, guard bus.Revision) {
 	}
 }
 
+// textNotBegun is why nodes of a batch are left alone whose caller has gone.
+const textNotBegun = "the call had ended before its turn; nothing was sent to the node"
+
 // change locks the node, asks the agent, and unlocks the node unless the agent
 // may still be at work: then the lock stays until past the deadline, after which
 // no agent sends. A caller that goes away does not cut the change, whose outcome
-// would be unknown then.
+// would be unknown then; but nothing is begun for a caller that has gone.
 func (h *hold) change(ctx context.Context, target *rackbusv1.NodeTarget, op rackmanager.PowerOperation) outcome {
 	return h.send(ctx, query{op: opPowerSet, target: target, power: int32(op)})
 }
@@ -92,6 +95,9 @@ func (h *hold) change(ctx context.Context, target *rackbusv1.NodeTarget, op rack
 // send does what change does with any query.
 func (h *hold) send(ctx context.Context, q query) outcome {
 	ref := node.Ref{RackID: q.target.GetRackId(), NodeID: q.target.GetNodeId()}
+	if ctx.Err() != nil {
+		return outcome{err: errors.New(textNotBegun), answered: true}
+	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), h.deadline)
 	defer cancel()
 	held, err := h.lock(ctx, ref)

@@ -105,6 +105,33 @@ func TestRackPowerGuard(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
+// A batch whose caller has gone ends the change that is under way, and begins no other.
+func TestNothingIsBegunForACallerWhoHasGone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, func(o *Options) { o.BatchParallelism = 1 })
+	ctx, leave := context.WithCancel(t.Context())
+	var calls atomic.Int32
+	h.agents(node.FamilyCompute, handlers{opPowerSet: func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
+		calls.Add(1)
+		leave()
+		return &rackbusv1.NodeReply{V: 1}
+	}})
+	resp, err := (&rackManager{Server: h.server}).BatchSetPowerState(ctx, &rackmanager.BatchSetPowerStateRequest{
+		Nodes: set(compute("r1", "a"), compute("r1", "b"), compute("r1", "c")), Operation: opOn,
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, calls.Load())
+	results := resp.GetResponse().GetNodeResults()
+	requireSuccess(t, results[0].GetStatus(), results[0].GetErrorMessage())
+	require.Equal(t, textNotBegun, results[1].GetErrorMessage())
+	require.Equal(t, textNotBegun, results[2].GetErrorMessage())
+	for _, id := range []string{"a", "b"} {
+		lock, err := h.conn.Lock(t.Context(), node.Ref{RackID: "r1", NodeID: id})
+		require.NoError(t, err)
+		require.True(t, lock.Free(time.Now()))
+	}
+}
+
 // A change whose outcome is unknown keeps the node locked until past the deadline
 // of the agent, whose clock may be behind.
 func TestUnansweredChangeKeepsTheLock(t *testing.T) {

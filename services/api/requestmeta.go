@@ -145,7 +145,8 @@ func clearSecrets(m protoreflect.Message) {
 }
 
 // tellReason sends the reason of a failure in the trailer, for answers that have
-// no field for it. It is called by the goroutine of the call.
+// no field for it. It is called by the goroutine of the call. Of many reasons the first
+// ones are sent, up to maxReason bytes.
 func tellReason(ctx context.Context, reason string) {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -156,8 +157,8 @@ func tellReason(ctx context.Context, reason string) {
 	if len(clean) > maxReason {
 		clean = clean[:maxReason]
 	}
-	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
-		n.setReason(clean)
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok && !n.setReason(clean) {
+		return
 	}
 	// It fails only outside of a call, where nobody listens.
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(metaReason, clean))

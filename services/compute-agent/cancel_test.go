@@ -156,7 +156,7 @@ func TestTerminateInUpload(t *testing.T) {
 // device is still waited for.
 func TestCancelWhileNobodyHasTheJob(t *testing.T) {
 	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 5 * time.Second })
-	doomed := b.Start()
+	doomed := b.Start(agenttest.Mortal)
 	id := b.Admit(b.node, activated(b.raw("FW_BMC_0", "obmc_7.bin")))
 	b.AwaitStage(id, "install")
 	doomed.Kill()

@@ -142,7 +142,7 @@ func TestAUXCycleThatBeginsLate(t *testing.T) {
 func TestAgentDiesWhileItSends(t *testing.T) {
 	b := newBench(t)
 	b.knobs(func(k *bmc.Knobs) { k.UploadBytesPerSecond = 2 << 20 })
-	doomed := b.Start()
+	doomed := b.Start(agenttest.Mortal)
 	id := b.Admit(b.node, update(b.File("FW_BMC_0", "obmc_7.bin", make([]byte, 24<<20))))
 	_, err := b.rack.WaitInFlight(t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart"})
 	require.NoError(t, err)

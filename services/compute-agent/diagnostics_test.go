@@ -328,7 +328,7 @@ func TestDiagnosisTakenOver(t *testing.T) {
 			close(killed)
 			doomed.Kill()
 		}
-	}}))
+	}}), agenttest.Mortal)
 	id := b.diagnose(nil)
 	<-killed
 	b.Start()

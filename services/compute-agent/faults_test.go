@@ -411,7 +411,20 @@ func updateFaults() []faultRow {
 				j := b.run(update(b.pldm("nvfw_P4975_"+b.tray.ID()+".fwpkg", "9.9", "HMC")))
 				ended{code: job.FailureUpdateAlreadyRunning, phase: "update", text: "HGX_77 (state Running)"}.of(b, j)
 			}},
-			{name: "of the baseboard, image for the tray", knobs: bmc.Knobs{RunningTask: "HGX_77"}, check: installs},
+			{name: "of the baseboard, image for the tray", knobs: bmc.Knobs{RunningTask: "HGX_77"}, check: func(b *bench) {
+				j := b.run(update(b.trayPackage()))
+				require.Equal(b.t, job.StateCompleted, j.State, "%+v", j.Failure)
+				require.Len(b.t, b.uploads(), 1)
+			}},
+			// The AUX cycle would break what the other controller writes.
+			{name: "of the baseboard, image for the tray with activation", knobs: bmc.Knobs{RunningTask: "HGX_77"},
+				check: ended{code: job.FailureUpdateAlreadyRunning, phase: "update", text: "HGX_77 (state Running)", activate: true}.check},
+			{name: "of the baseboard, and the BMC is to be recovered", knobs: bmc.Knobs{RunningTask: "HGX_77"}, agent: impatient,
+				rules: []faults.Rule{answers("GET", servicePath, faults.Status{Code: 503})},
+				check: func(b *bench) {
+					ended{code: job.FailureUpdateAlreadyRunning, phase: "update", text: "HGX_77", activate: true}.check(b)
+					require.Zero(b.t, b.posts(hostReset), "the host is not touched either")
+				}},
 			{name: "of the tray, image for the baseboard", knobs: bmc.Knobs{RunningTask: "77"}, check: func(b *bench) {
 				j := b.run(update(b.pldm("nvfw_P4975_"+b.tray.ID()+".fwpkg", "9.9", "HMC")))
 				require.Equal(b.t, job.StateCompleted, j.State, "%+v", j.Failure)

@@ -61,7 +61,7 @@ func TestFlintAgentDies(t *testing.T) {
 				h.died(doomed, id)
 			} else {
 				h.host.SetFaults(host.Faults{Commands: []host.CommandFault{{Match: tt.command, Remaining: 1, Delay: time.Second}}})
-				doomed := h.start()
+				doomed := h.start(agenttest.Mortal)
 				id = h.Admit(h.node, h.nics())
 				ctx, cancel := context.WithTimeout(t.Context(), agenttest.Patience)
 				defer cancel()

@@ -252,6 +252,31 @@ func (r *powerRun) Stages(suffix string) (before, after []agent.Stage) {
 	}}}, nil
 }
 
+// Network devices are not brought into force, nor the host recovered, while the tray is
+// being updated by somebody else: the AUX cycle would break what is written.
+func TestInBandBesideAForeignUpdate(t *testing.T) {
+	t.Parallel()
+	for name, tools := range map[string]func(*bench) redfishagent.InBand{
+		"activation": func(*bench) redfishagent.InBand { return &hostTools{} },
+		"recovery": func(b *bench) redfishagent.InBand {
+			return &powerTools{hostTools: hostTools{nothing: true}, read: func() string { return b.tray.PowerState() }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.withHost()
+			b.Start(func(o *agenttest.AgentOptions) { o.InBand = tools(b) })
+			b.knobs(func(k *bmc.Knobs) { k.RunningTask = "HGX_77" })
+			j := b.run(activated(b.File("CX8", "cx8.bin", []byte("x"))))
+			require.Equal(t, job.FailureUpdateAlreadyRunning, j.Failure.FailureCode, "%+v", j.Failure)
+			require.Contains(t, j.Failure.Message, "HGX_77")
+			require.Zero(t, b.posts(auxReset)+b.posts(hostReset))
+			b.knobs(func(k *bmc.Knobs) { k.RunningTask, k.RunningTaskState = "77", "Completed" })
+			require.Equal(t, job.StateCompleted, b.run(activated(b.File("CX8", "cx8.bin", []byte("x")))).State)
+		})
+	}
+}
+
 // The host's power is in the hands of its BMC.
 func TestHostPower(t *testing.T) {
 	b := newBench(t)

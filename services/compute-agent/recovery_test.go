@@ -59,6 +59,11 @@ func TestUpdateGetsOver(t *testing.T) {
 			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 2,
 			Action: faults.Action{Status: &faults.Status{Code: 404}},
 		}}},
+		// The tasks of the baseboard are not there before its controller has been found again.
+		{name: "task away for longer", requests: 1, faults: []faults.Rule{{
+			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 8,
+			Action: faults.Action{Status: &faults.Status{Code: 404}},
+		}}},
 		{name: "restart in the middle", knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{}}, requests: 1},
 		{name: "restart without connections", requests: 1,
 			knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{}, Outage: bmc.OutageRefuse}},

@@ -53,11 +53,15 @@ type backend struct {
 	nodes    []*rackmanager.NodeInventoryInfo
 	racks    []string
 	events   []*rackbusv1.JobHistoryEntry
-	calls    []string
-	filters  []*rackbusv1.JobFilter
-	evidence *rackbusv1.GetEvidenceResponse
-	fault    error // of every mutating call
-	watches  int
+	// historyLimit is how many events one answer has; eventsRead how many each had.
+	historyLimit int
+	eventsRead   []int
+	historyFault error
+	calls        []string
+	filters      []*rackbusv1.JobFilter
+	evidence     *rackbusv1.GetEvidenceResponse
+	fault        error // of every mutating call
+	watches      int
 }
 
 func (b *backend) WhoAmI(context.Context, *rackbusv1.WhoAmIRequest) (*rackbusv1.WhoAmIResponse, error) {
@@ -174,8 +178,20 @@ func (b *backend) GetJob(_ context.Context, req *rackbusv1.GetJobRequest) (*rack
 	return &rackbusv1.GetJobResponse{Job: j}, err
 }
 
-func (b *backend) GetJobEvents(context.Context, *rackbusv1.GetJobEventsRequest) (*rackbusv1.GetJobEventsResponse, error) {
-	return &rackbusv1.GetJobEventsResponse{Events: b.events}, nil
+func (b *backend) GetJobEvents(_ context.Context, req *rackbusv1.GetJobEventsRequest) (*rackbusv1.GetJobEventsResponse, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	resp := &rackbusv1.GetJobEventsResponse{}
+	for _, e := range b.events {
+		if e.GetSequence() > req.GetAfterSequence() || e.GetSequence() == 0 {
+			resp.Events = append(resp.Events, e)
+		}
+	}
+	if n := len(resp.Events) - b.historyLimit; b.historyLimit > 0 && n > 0 {
+		resp.Events, resp.Omitted = resp.Events[n:], uint32(n)
+	}
+	b.eventsRead = append(b.eventsRead, len(resp.Events))
+	return resp, b.historyFault
 }
 
 // change notes a call that changes something. Like the API it asks for a role.

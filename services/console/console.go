@@ -102,6 +102,7 @@ type Console struct {
 	access    rackbusv1.AccessClient
 	inventory *inventory
 	fleet     *fleet
+	histories *histories
 	boards    boards
 	templates *template.Template
 	assets    *assets
@@ -130,7 +131,7 @@ func New(opts Options) (*Console, error) {
 	c := &Console{
 		opts: opts, log: opts.Logger, jobs: jobs, access: rackbusv1.NewAccessClient(opts.Conn),
 		inventory: &inventory{client: rackmanager.NewRackManagerClient(opts.Conn), maxAge: opts.Timing.InventoryAge},
-		fleet:     newFleet(jobs, opts.Timing.WatchRetry, opts.Logger),
+		fleet:     newFleet(jobs, opts.Timing.WatchRetry, opts.Logger), histories: newHistories(jobs),
 		templates: templates, assets: files, streams: make(chan struct{}, opts.MaxStreams), stopping: make(chan struct{}),
 	}
 	c.handler = c.routes()

@@ -37,11 +37,14 @@ type jobPage struct {
 	Refused               []*rackbusv1.RefusedNode
 	Truncated             bool
 	Events                []*rackbusv1.JobHistoryEntry
-	EventsOmitted         int
-	EventsError           string
-	Result                string
-	Actions               []action
-	Rollout               *rolloutView
+	// EventsFolded are older events that AllEvents shows, EventsOmitted still older
+	// ones that are not shown at all.
+	EventsFolded, EventsOmitted int
+	AllEvents                   string
+	EventsError                 string
+	Result                      string
+	Actions                     []action
+	Rollout                     *rolloutView
 	// Bundle says that evidence can be there.
 	Bundle    bool
 	Diagnoses []*rackbusv1.Job
@@ -90,13 +93,18 @@ func (c *Console) serveJob(w http.ResponseWriter, r *http.Request, p page) {
 			view.Parent = up.GetJob()
 		}
 	}
-	view.events(c.jobs.GetJobEvents(r.Context(), &rackbusv1.GetJobEventsRequest{JobId: id}))
+	view.events(c.histories.read(r.Context(), id))
 	if r.URL.Query().Get("events") == "" && len(view.Events) > eventsShown {
-		view.EventsOmitted = len(view.Events) - eventsShown
+		view.EventsFolded = len(view.Events) - eventsShown
 		view.Events = view.Events[:eventsShown]
+		all := r.URL.Query()
+		all.Set("events", "all")
+		all.Del("done")
+		view.AllEvents = "?" + all.Encode() + "#events-title"
 	}
 	view.Diagnoses = c.diagnosesOf(r.Context(), j)
-	view.Bundle = j.GetNodeDiagnostics().GetEvidence() != nil || len(view.Diagnoses) > 0
+	view.Bundle = j.GetNodeDiagnostics().GetEvidence() != nil || len(view.Diagnoses) > 0 ||
+		j.GetType() == string(job.TypeNodeDiagnostics) && view.IsParent()
 	if p.MayOperate() {
 		view.Actions = actionsFor(j)
 	}
@@ -154,12 +162,12 @@ func (c *Console) children(r *http.Request, view *jobPage, now time.Time) error 
 func (v jobPage) ChildStateChoices() []choice { return jobsFilter{State: v.ChildState}.StateChoices() }
 
 // events takes in the history, newest first.
-func (v *jobPage) events(resp *rackbusv1.GetJobEventsResponse, err error) {
+func (v *jobPage) events(events []*rackbusv1.JobHistoryEntry, omitted int, err error) {
 	if err != nil {
 		v.EventsError = status.Convert(err).Message()
 		return
 	}
-	v.Events = slices.Clone(resp.GetEvents())
+	v.Events, v.EventsOmitted = slices.Clone(events), omitted
 	slices.Reverse(v.Events)
 }
 
@@ -177,8 +185,10 @@ func (c *Console) diagnosesOf(ctx context.Context, j *rackbusv1.Job) []*rackbusv
 	}
 	var out []*rackbusv1.Job
 	for _, d := range resp.GetJobs() {
-		// The parent of a diagnosis finds nothing out by itself.
-		if d.GetAboutJobId() == j.GetJobId() && d.GetKind() != rackbusv1.JobKind_JOB_KIND_PARENT {
+		// The parent of a diagnosis finds nothing out by itself, but is all that looks into
+		// a batch: its children look into those of the batch.
+		batches := j.GetKind() == rackbusv1.JobKind_JOB_KIND_PARENT
+		if d.GetAboutJobId() == j.GetJobId() && (d.GetKind() == rackbusv1.JobKind_JOB_KIND_PARENT) == batches {
 			out = append(out, d)
 		}
 	}

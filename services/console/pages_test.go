@@ -201,6 +201,30 @@ func TestEvidenceIsAFreshLink(t *testing.T) {
 	require.Contains(t, s.page("/jobs/j1/evidence"), "not written yet")
 }
 
+// TestEvidenceOfABatch: the page of a failed batch leads to its diagnosis, and that to a
+// bundle for each node.
+func TestEvidenceOfABatch(t *testing.T) {
+	s := newSite(t)
+	batch, diagnosis := update("p", "", failed, 100), update("d", "", completed, 100)
+	for _, j := range []*rackbusv1.Job{batch, diagnosis} {
+		j.Kind = rackbusv1.JobKind_JOB_KIND_PARENT
+	}
+	diagnosis.Type, diagnosis.AboutJobId, diagnosis.Name = "node_diagnostics", "p", "what was wrong"
+	s.put(batch, diagnosis)
+	s.evidence = &rackbusv1.GetEvidenceResponse{
+		Status: rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, Reason: "ask for one of them",
+		Runs: []*rackbusv1.EvidenceRun{{JobId: "d1", RackId: "rack-1", NodeId: "tray-1", Stored: true}, {JobId: "d2", RackId: "rack-1", NodeId: "tray-2"}},
+	}
+	body := s.page("/jobs/p")
+	require.Contains(t, body, "what was wrong")
+	require.Contains(t, body, `href="/jobs/p/evidence"`)
+	require.Contains(t, s.page("/jobs/d"), `href="/jobs/d/evidence"`)
+	body = s.page("/jobs/d/evidence")
+	require.Contains(t, body, `href="/jobs/d1/evidence"`)
+	require.Contains(t, body, "rack-1 / tray-2")
+	require.NotContains(t, body, `href="/jobs/d2/evidence"`, "it has none")
+}
+
 func TestPagesAreHardened(t *testing.T) {
 	s := newSite(t)
 	s.put(update("j1", "tray-1", running, 10))

@@ -126,7 +126,7 @@ func (r *rig) checkFamily(c *chaosRun) int {
 		return true
 	})
 	for i := range c.Records {
-		events, err := r.conn.JobEvents(r.t.Context(), c.Records[i].ID, 1000)
+		events, _, err := r.conn.NewestJobEvents(r.t.Context(), c.Records[i].ID, 0, 1000, 16<<20)
 		require.NoError(r.t, err)
 		stored = append(stored, events...)
 	}

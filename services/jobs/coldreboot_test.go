@@ -77,11 +77,18 @@ func quickTakeover() bus.Timing {
 	return t
 }
 
+// steady are leases that outlast any pause of a busy machine, for tests in which nobody takes anything over.
+func steady() bus.Timing {
+	t := quick()
+	t.SessionTTL, t.SessionMargin, t.AckWait = 2*patience, patience/6, patience
+	return t
+}
+
 // newSite starts a rack of two trays, one of which only a descriptor can name, two
 // shelves and a switch. Agents of the given families serve it.
 func newSite(t *testing.T, families ...node.Family) *site {
 	t.Helper()
-	s := newIdleSite(t, families...)
+	s := newIdleSite(t, quickTakeover(), families...)
 	s.replica = s.start(hasty, quickReboot, func(o *jobs.Options) { o.Failpoints = s.points })
 	s.await("the coordinator", func() bool {
 		alive, err := s.conn.FamilyAlive(t.Context(), node.FamilyRack)
@@ -91,7 +98,7 @@ func newSite(t *testing.T, families ...node.Family) *site {
 }
 
 // newIdleSite is newSite without the jobs service.
-func newIdleSite(t *testing.T, families ...node.Family) *site {
+func newIdleSite(t *testing.T, timing bus.Timing, families ...node.Family) *site {
 	t.Helper()
 	t.Parallel()
 	rack, err := sim.Start(t.Context(), sim.Options{
@@ -104,7 +111,7 @@ func newIdleSite(t *testing.T, families ...node.Family) *site {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rack.Close()) })
-	s := &site{rig: newRigTimed(t, quickTakeover()), rack: rack, points: &failpoint.Points{}, switchBMC: rack.Devices()[1]}
+	s := &site{rig: newRigTimed(t, timing), rack: rack, points: &failpoint.Points{}, switchBMC: rack.Devices()[1]}
 	keys := make(seal.PublicKeys)
 	seeds := make(map[node.Family]secret.Value)
 	for _, f := range node.KeyFamilies() {
@@ -342,7 +349,7 @@ func TestColdReboot(t *testing.T) {
 	require.Equal(t, coldreboot.StageNames(), names)
 	require.Equal(t, map[string]any{"attempts": 2.0}, result.Stages[6].Details)
 
-	events, err := s.conn.JobEvents(t.Context(), id, 1000)
+	events, _, err := s.conn.NewestJobEvents(t.Context(), id, 0, 1000, 16<<20)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(events, func(e bus.StoredEvent) bool {
 		return e.Description == "Rack reboot step 0: Gracefully shutting down compute trays"

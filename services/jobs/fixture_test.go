@@ -90,7 +90,9 @@ func newRigWith(t testing.TB, timing bus.Timing, urls ...string) *rig {
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	r.conn = r.connect("test")
+	patient := timing
+	patient.Request = patience / 2 // the test itself waits where the service would not
+	r.conn = r.connectTimed("test", patient)
 	raw, err := bustest.Open(strings.Join(urls, ","))
 	require.NoError(t, err)
 	r.raw = raw
@@ -101,8 +103,13 @@ func newRigWith(t testing.TB, timing bus.Timing, urls ...string) *rig {
 
 func (r *rig) connect(role string) *bus.Conn {
 	r.t.Helper()
+	return r.connectTimed(role, r.timing)
+}
+
+func (r *rig) connectTimed(role string, timing bus.Timing) *bus.Conn {
+	r.t.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: r.urls, Name: role, Role: role, Replicas: len(r.urls), Timing: r.timing, Logger: r.log,
+		URLs: r.urls, Name: role, Role: role, Replicas: len(r.urls), Timing: timing, Logger: r.log,
 	})
 	require.NoError(r.t, err)
 	r.t.Cleanup(c.Close)

@@ -212,7 +212,7 @@ func TestRolloutStartsWaveByWave(t *testing.T) {
 	}
 	parent := r.awaitState(o.id, job.StateCompleted)
 	require.Equal(t, job.RolloutReleased, parent.Rollout.State)
-	history, err := r.conn.JobEvents(t.Context(), o.id, 100)
+	history, _, err := r.conn.NewestJobEvents(t.Context(), o.id, 0, 100, 16<<20)
 	require.NoError(t, err)
 	var notes []string
 	for i := range history {
@@ -375,13 +375,13 @@ func TestCancelledRollout(t *testing.T) {
 	other.awaitNothingKept()
 }
 
-func TestDeadlinesOfARollout(t *testing.T) {
+// Nobody takes what the wave starts: its own queue deadline ends it, and that counts
+// as a failure.
+func TestQueueDeadlineOfAWave(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.start(hasty, func(o *jobs.Options) { o.QueueDeadline = 1500 * time.Millisecond })
+	r.start(hasty, func(o *jobs.Options) { o.QueueDeadline = 300 * time.Millisecond })
 	r.session()
-	// Nobody takes what the wave starts: its own queue deadline ends it, and that
-	// counts as a failure.
 	o := r.roll("wave=1; max-failures=1", asked("r", 0, 3))
 	for i := uint32(1); i <= 2; i++ {
 		c := r.awaitState(o.id.Child(i), job.StateTimedOut)
@@ -389,11 +389,18 @@ func TestDeadlinesOfARollout(t *testing.T) {
 	}
 	r.awaitState(o.id.Child(3), job.StateCancelled)
 	r.awaitState(o.id, job.StateFailed)
+}
 
-	// The rollout as a whole takes too long.
-	o = r.roll("wave=1", asked("s", 0, 3), func(o *admit.Options) { o.RolloutDeadline = 3 * time.Second })
+// The rollout as a whole takes too long.
+func TestDeadlineOfARollout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start(hasty)
+	o := r.roll("wave=1", asked("s", 0, 3))
 	o.awaitWave(1)
 	r.started(o.id.Child(1), 1)
+	r.awaitState(o.id.Child(1), job.StateRunning)
+	r.armBatch(o.id, time.Now())
 	for i := uint32(2); i <= 3; i++ {
 		c := r.awaitState(o.id.Child(i), job.StateTimedOut)
 		require.Equal(t, "not started: the deadline of the rollout passed", c.Failure.Message)

@@ -59,7 +59,7 @@ func TestStopColdReboot(t *testing.T) {
 			acts("power_on_compute"), stoptest.Cut("wait_compute_boot"),
 		),
 		New: func(t *testing.T) *stoptest.Bench {
-			s := newIdleSite(t, hardwareFamilies()...)
+			s := newIdleSite(t, steady(), hardwareFamilies()...)
 			b := s.stopped(ownNode, hasty, quickReboot)
 			b.Admit, b.Ended = s.reboot, s.requireNothingKept
 			b.Requests = func() []stoptest.Request {
@@ -82,7 +82,7 @@ func TestStopDownload(t *testing.T) {
 			Name: "publish", End: "publish", Status: job.StageCompleted, State: job.StateCompleted,
 		}),
 		New: func(t *testing.T) *stoptest.Bench {
-			d, r := newDepot(t, 0), newRigTimed(t, quickTakeover())
+			d, r := newDepot(t, 0), newRigTimed(t, steady())
 			var mu sync.Mutex
 			var requests []stoptest.Request
 			serve := d.Config.Handler

@@ -52,6 +52,24 @@ func TestUpdateWithoutActivation(t *testing.T) {
 	require.Len(t, b.shelf.Pending(), 1)
 }
 
+// A forced update restarts the controller by force, too.
+func TestForcedUpdateForcesTheRestart(t *testing.T) {
+	t.Parallel()
+	for force, want := range map[bool]string{false: "GracefulRestart", true: "ForceRestart"} {
+		t.Run(want, func(t *testing.T) {
+			b := newShelf(t)
+			u := activated(b.image("openbmc_r1.9.9.tar"))
+			u.Force = force
+			j := b.run(u)
+			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+			resets := b.requests("POST", "**/"+managerReset)
+			require.Len(t, resets, 1)
+			// The log has the bodies' lengths only.
+			require.EqualValues(t, len(`{"ResetType":"`+want+`"}`), resets[0].Bytes)
+		})
+	}
+}
+
 // Shelves leave an OnReset update in shapes that read as failures.
 func TestHandoff(t *testing.T) {
 	t.Parallel()

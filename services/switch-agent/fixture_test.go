@@ -188,6 +188,11 @@ type running struct {
 // start runs an agent until the test ends.
 func (b *bench) start(points *failpoint.Points, change ...func(*switchagent.Options)) *running {
 	b.t.Helper()
+	return b.startTimed(agenttest.Steady(agenttest.BusTiming()), points, change...)
+}
+
+func (b *bench) startTimed(leases bus.Timing, points *failpoint.Points, change ...func(*switchagent.Options)) *running {
+	b.t.Helper()
 	seeds, err := seal.LoadSeeds(b.KeyDir, b.Family)
 	require.NoError(b.t, err)
 	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
@@ -201,7 +206,7 @@ func (b *bench) start(points *failpoint.Points, change ...func(*switchagent.Opti
 	switches, err := switchagent.New(opts)
 	require.NoError(b.t, err)
 	conn, err := bus.Connect(bus.Options{
-		URLs: []string{b.URL()}, Name: "agent", Role: "agent-switch", Replicas: 1, Timing: agenttest.BusTiming(), Logger: log,
+		URLs: []string{b.URL()}, Name: "agent", Role: "agent-switch", Replicas: 1, Timing: leases, Logger: log,
 	})
 	require.NoError(b.t, err)
 	r := &running{b: b, conn: conn, done: make(chan error, 1), dead: make(chan struct{})}
@@ -253,7 +258,7 @@ func (b *bench) doomed(point string, n int, change ...func(*switchagent.Options)
 		self.Load().kill()
 		return errKilled
 	})
-	r := b.start(points, change...)
+	r := b.startTimed(agenttest.BusTiming(), points, change...)
 	self.Store(r)
 	return r
 }

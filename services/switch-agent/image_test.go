@@ -343,7 +343,7 @@ func TestImageUpdateExpiredAdmin(t *testing.T) {
 	t.Run("the agent dies behind it", func(t *testing.T) {
 		b := newBench(t, expires)
 		points := &failpoint.Points{}
-		doomed := b.start(points)
+		doomed := b.startTimed(agenttest.BusTiming(), points)
 		id := b.admitImage(b.imageFile("25.02.4440"))
 		_, err := b.sw.Log().Wait(t.Context(), reqlog.Filter{Protocol: reqlog.SSH, Method: "SHELL"}, 1)
 		require.NoError(t, err)

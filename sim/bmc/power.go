@@ -5,6 +5,7 @@ package bmc
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -156,9 +157,24 @@ func resetAUX(d *Device, now time.Time, body object) answer {
 			"The chassis has to be powered off for this action.", "BMC_0")
 	}
 	d.auxCycles++
+	d.breakUpdates()
 	d.activate()
 	d.restartBMC(now, d.cfg.Timing.AUXOutage)
 	return success()
+}
+
+// breakUpdates is a loss of power while components are written: their images are half, and show no version.
+func (d *Device) breakUpdates() {
+	for _, t := range d.tasks {
+		if !t.ended.IsZero() || t.abandoned {
+			continue
+		}
+		t.abandoned = true
+		for name := range t.plan.versions {
+			d.installLocked(name, "")
+		}
+	}
+	d.tasks = slices.DeleteFunc(d.tasks, func(t *task) bool { return t.abandoned })
 }
 
 // resetManager is Manager.Reset. On shelves it activates the controllers' pending versions.

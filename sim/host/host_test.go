@@ -160,7 +160,7 @@ func TestFlash(t *testing.T) {
 
 func TestPower(t *testing.T) {
 	m := &machine{}
-	s := start(t, host.Options{Machine: m, Boot: 150 * time.Millisecond, Poll: time.Millisecond})
+	s := start(t, host.Options{Machine: m, Boot: 2 * time.Second, Poll: time.Millisecond})
 	c := connect(t, s)
 	_, status := c.run("state=$(systemctl is-system-running)")
 	require.Equal(t, 1, status, "it starts")

@@ -22,7 +22,9 @@ func awaitReboot(t *testing.T, s *nvswitch.Switch, n int) {
 }
 
 func TestInstallImage(t *testing.T) {
-	s := start(t, nvswitch.Options{Knobs: nvswitch.Knobs{NewHostKey: true}})
+	timing := quick()
+	timing.Shutdown, timing.Reboot = 700*time.Millisecond, time.Second // long enough to be seen
+	s := start(t, nvswitch.Options{Timing: timing, Knobs: nvswitch.Knobs{NewHostKey: true}})
 	c := newClient(t, s)
 	const file = "nvos-amd64-25.02.4440.bin"
 	install := obj{"force": true, "image-file": file}
@@ -149,7 +151,9 @@ func TestFirmware(t *testing.T) {
 }
 
 func TestPower(t *testing.T) {
-	s := start(t, nvswitch.Options{BMCUsername: "root", BMCPassword: "bmc-pw"})
+	timing := quick()
+	timing.Reboot = time.Second // long enough to be seen
+	s := start(t, nvswitch.Options{Timing: timing, BMCUsername: "root", BMCPassword: "bmc-pw"})
 	c := newClient(t, s)
 	bmc := &client{t: t, base: "https://" + s.Addr("bmc"), user: "root", pass: "bmc-pw", http: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: patience,

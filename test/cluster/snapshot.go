@@ -80,7 +80,7 @@ func ReadStream(ctx context.Context, nc *nats.Conn, stream string, policy jetstr
 			err = fmt.Errorf("read stream %s: %w", stream, err)
 		}
 	}()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(startLimit))
 	if err != nil {
 		return nil, err
 	}

@@ -80,9 +80,8 @@ func newDesk(t *testing.T) *desk {
 		settings[key] = value
 	}
 	c := cluster.Start(t, cluster.Options{Settings: settings, Racks: []sim.Options{{
-		RackID: "lab", Compute: 3, PowerShelves: 1, Switches: 2, Seed: 6, CoupledPower: true, SwitchUsername: switchUser, SwitchPassword: "sw-pw",
-		Timing:       bmc.Timing{Task: 300 * time.Millisecond, BMCOutage: 200 * time.Millisecond, Shutdown: 100 * time.Millisecond},
-		SwitchTiming: nvswitch.Timing{},
+		RackID: "lab", Compute: 3, PowerShelves: 1, Switches: 2, Seed: 6, CoupledPower: true, Outage: bmc.OutageRefuse, SwitchUsername: switchUser, SwitchPassword: "sw-pw",
+		Timing: bmc.Timing{Task: 300 * time.Millisecond, BMCOutage: 200 * time.Millisecond, Shutdown: 100 * time.Millisecond},
 	}}})
 	d := &desk{Cluster: c, rack: c.Racks[0], files: files, program: buildRackctl(t), dir: dir, used: map[string][]int{}}
 	d.release = d.newRelease(t)

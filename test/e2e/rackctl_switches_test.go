@@ -53,7 +53,7 @@ func (d *desk) switchFiles(t *testing.T) {
 	require.Contains(t, d.ok(t, "switch image list lab/"+primary), servedImage)
 	require.Contains(t, d.ok(t, "switch firmware list --component bmc lab/"+primary), "actual-firmware")
 	d.ends(t, exitUsage, "switch firmware list --component odd lab/"+primary)
-	d.WriteFirmware("cpld.vme", []byte("image of a CPLD"))
+	d.WriteFirmware("cpld.vme", make([]byte, 4096))
 	d.ok(t, "switch firmware push --component cpld --image cpld.vme lab/"+primary)
 	d.ends(t, exitFailed, "switch firmware push --component cpld --image absent.vme lab/"+primary)
 

@@ -124,12 +124,12 @@ func (d *desk) nodes(t *testing.T) {
 	spare := filepath.Join(d.dir, "spare.yaml")
 	require.NoError(t, os.WriteFile(spare, []byte("nodes:\n- {rack: lab, node: spare, type: compute_gb200_nvidia, "+
 		"bmc: {address: 192.0.2.9, mac: '02:00:00:00:00:99', user: admin, password: pw}}\n"), 0o600))
-	d.ends(t, exitFailed, "nodes update -f spare.yaml")
+	d.ends(t, exitNotFound, "nodes update -f spare.yaml")
 	d.ok(t, "nodes create -f spare.yaml")
 	d.ok(t, "nodes delete lab/spare --dry-run")
 	d.ends(t, exitUsage, "nodes delete lab/spare")
 	require.Contains(t, d.ok(t, "nodes delete lab/spare --yes"), "removed")
-	d.ends(t, exitFailed, "nodes delete lab/spare --yes")
+	d.ends(t, exitNotFound, "nodes delete lab/spare --yes")
 	d.ends(t, exitUsage, "nodes list more")
 }
 
@@ -165,7 +165,7 @@ func (d *desk) objects(t *testing.T) {
 	require.Contains(t, d.ends(t, exitFailed, "firmware object retry", d.release.id).stderr, "available already")
 	d.fetchAgain(t)
 	require.Contains(t, d.ok(t, "firmware inventory lab/compute-0001"), cluster.TrayComponent)
-	d.ends(t, exitFailed, "firmware inventory lab/compute-0009")
+	d.ends(t, exitNotFound, "firmware inventory lab/compute-0009")
 
 	differing := d.ends(t, exitFailed, "firmware compare -f rack.csv compute-0001 --object", d.release.id)
 	require.Contains(t, differing.stdout, "mismatched")
@@ -199,11 +199,11 @@ func (d *desk) power(t *testing.T) {
 	tray := d.rack.Device("compute-0002")
 	for _, verb := range []string{"cycle", "restart", "force-restart", "shutdown", "on", "off", "force-on", "force-off"} {
 		require.Contains(t, d.ok(t, "power "+verb+" lab/compute-0002"), "accepted", verb)
-		require.Equal(t, exitFailed, d.run(t, nil, "power", verb, "lab/compute-0009").code, verb)
+		d.ends(t, exitNotFound, "power "+verb+" lab/compute-0009")
 	}
 	require.Equal(t, bmc.PowerOff, tray.PowerState())
 	require.Contains(t, d.ok(t, "power get --rack lab --all"), "OFF")
-	d.ends(t, exitFailed, "power get lab/compute-0009")
+	d.ends(t, exitNotFound, "power get lab/compute-0009")
 	d.ends(t, exitUsage, "power cycle --rack lab compute-0001 compute-0002")
 	d.ok(t, "power on --rack lab --all --type compute_gb200_nvidia")
 	require.Equal(t, bmc.PowerOn, tray.PowerState())
@@ -340,10 +340,11 @@ func (d *desk) interrupted(t *testing.T) {
 	d.ok(t, "job watch", id)
 }
 
+// coldReboot leaves out the switch that has been given back to its maker.
 func (d *desk) coldReboot(t *testing.T) {
 	d.ends(t, exitUsage, "reboot -f rack.csv")
 	boots := d.rack.Device("compute-0001").Boots()
-	require.Contains(t, d.ok(t, "reboot --wait --yes -f rack.csv"), "completed")
+	require.Contains(t, d.ok(t, "reboot --wait --yes -f rack.csv compute-0001 compute-0002 compute-0003 powershelf-0001 "+primary), "completed")
 	require.Greater(t, d.rack.Device("compute-0001").Boots(), boots)
 }
 
@@ -362,7 +363,7 @@ func (d *desk) everyCommand(t *testing.T) {
 	for _, name := range d.commandNames(t) {
 		codes := map[int]bool{}
 		for line, ends := range d.used {
-			if line == name || strings.HasPrefix(line, name+" ") {
+			if strings.HasPrefix(line+" ", name+" ") && !strings.HasSuffix(line, "--help") {
 				for _, code := range ends {
 					codes[code] = true
 				}
@@ -370,7 +371,7 @@ func (d *desk) everyCommand(t *testing.T) {
 		}
 		require.True(t, codes[exitOK], "rackctl %s has not succeeded: %v", name, slices.Collect(maps.Keys(codes)))
 		delete(codes, exitOK)
-		if !strings.HasPrefix(name, "completion ") && name != "help" {
+		if !strings.HasPrefix(name, "completion ") {
 			require.NotEmpty(t, codes, "rackctl %s has not failed", name)
 		}
 	}

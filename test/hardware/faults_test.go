@@ -60,8 +60,9 @@ func updateFaultRows() []row {
 			{trays, "TestChecksFail/hardware_write_protect"}, {trays, "TestChecksFail/component_write_protect"}, {client, "TestCheckWritable"}}},
 		{"background copy, for a while and for ever", "waited for; fails at the limit", []cited{
 			{trays, "TestUpdateGetsOver/background_copy_that_ends"}, {trays, "TestChecksFail/background_copy_never_ends"}, {client, "TestBackgroundCopy"}}},
-		{"update task of somebody else, of BMC or HMC", "the update fails when it is for the same controller", []cited{
-			{trays, "TestFaults/update_already_running"}, {trays, "TestChecksFail/foreign_update"}, {trays, "TestUpdateGetsOver/HMC_task"}}},
+		{"update task of somebody else, of BMC or HMC", "the update fails when it is for the same controller, or would power-cycle the tray under it", []cited{
+			{trays, "TestFaults/update_already_running"}, {trays, "TestChecksFail/foreign_update"}, {trays, "TestUpdateGetsOver/HMC_task"},
+			{trays, "TestInBandBesideAForeignUpdate"}}},
 		{"PATCH 412, or 400", "sent again in the other form; 400 counts as done when the device says or shows that the value is there", []cited{
 			{shelves, "TestFaults/patch_refused"}, {client, "TestF7PatchWorksWithEveryKindOfETag"}, {client, "TestSetApplyTime"}}},
 		{"LiteOn refuses the image for all supplies", "one supply after the other", []cited{{shelves, "TestSuppliesAreRefusedTogether"}}},

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -64,7 +65,7 @@ func streams(ctx context.Context, c *cluster.Cluster) ([]byte, error) {
 		return nil, err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute)) // the machine may be busy
 	if err != nil {
 		return nil, err
 	}

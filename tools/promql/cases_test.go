@@ -123,7 +123,8 @@ func agentCases() map[string]alertCase {
 }
 
 func jobCases() map[string]alertCase {
-	const ended = `  rackbus_workflows_counts_total{site="a", instance="x", workflow_type="%s", is_leaf="true", workflow_state="%s", error_code="%s"} %s` + "\n"
+	const ended = `  rackbus_agent_jobs_finished_total{site="a", instance="x", family="f", type="%s", state="%s"} %s` + "\n"
+	const waves = `  rackbus_api_rollouts_in_state{site="a", instance="x", state="%s"} %s` + "\n"
 	const state = `  rackbus_jobs_in_state{site="a", instance="x", state="%s"} %s` + "\n"
 	const starts = `  rackbus_job_queue_seconds_count{site="a", instance="x"} %s` + "\n"
 	return map[string]alertCase{
@@ -135,17 +136,19 @@ func jobCases() map[string]alertCase {
   rackbus_capacity_limit_records{site="a", instance="api"} 1000x60`,
 		},
 		"RackbusJobsFail": {
-			bad:   fmt.Sprintf(ended, "firmware_update", "failed", "device", "0+1x60") + fmt.Sprintf(ended, "firmware_update", "completed", "none", "0+1x60"),
-			fires: []string{`{site="a", workflow_type="firmware_update"}`},
+			bad:   fmt.Sprintf(ended, "firmware_update", "timed_out", "0+1x60") + fmt.Sprintf(ended, "firmware_update", "completed", "0+1x60"),
+			fires: []string{`{site="a", type="firmware_update"}`},
 			// Few of many, and all of few.
-			good: fmt.Sprintf(ended, "firmware_update", "failed", "device", "0+1x60") + fmt.Sprintf(ended, "firmware_update", "completed", "none", "0+9x60") +
-				fmt.Sprintf(ended, "cold_reboot_sequence", "failed", "device", "0x30 2x30"),
+			good: fmt.Sprintf(ended, "firmware_update", "failed", "0+1x60") + fmt.Sprintf(ended, "firmware_update", "completed", "0+9x60") +
+				fmt.Sprintf(ended, "cold_reboot_sequence", "failed", "0x30 2x30"),
 		},
 		"RackbusJobsStuck": {
-			bad:   fmt.Sprintf(state, "queued", "5x60") + fmt.Sprintf(state, "running", "0x60") + fmt.Sprintf(starts, "7x60"),
+			bad: fmt.Sprintf(state, "queued", "5x60") + fmt.Sprintf(state, "running", "0x60") + fmt.Sprintf(starts, "7x60") +
+				fmt.Sprintf(waves, "held", "0x60"),
 			fires: []string{`{site="a"}`},
-			// Somebody works: the others wait for their wave.
-			good: fmt.Sprintf(state, "queued", "5x60") + fmt.Sprintf(state, "running", "2x60") + fmt.Sprintf(starts, "7x60"),
+			// All wait for a wave that somebody holds.
+			good: fmt.Sprintf(state, "queued", "5x60") + fmt.Sprintf(state, "running", "0x60") + fmt.Sprintf(starts, "7x60") +
+				fmt.Sprintf(waves, "held", "1x60"),
 		},
 		"RackbusJobsQueuedLong": {
 			bad:   `  rackbus_jobs_queued_oldest_seconds{site="a", instance="x"} 20000+60x60`,
@@ -165,9 +168,9 @@ func jobCases() map[string]alertCase {
 			good:  fmt.Sprintf(state, "cancellation_requested", "1x30 0x29"),
 		},
 		"RackbusDiagnosesFail": {
-			bad:   fmt.Sprintf(ended, "node_diagnostics", "failed", "internal", "0+1x60"),
+			bad:   fmt.Sprintf(ended, "node_diagnostics", "failed", "0+1x60"),
 			fires: []string{`{site="a"}`},
-			good:  fmt.Sprintf(ended, "node_diagnostics", "completed", "none", "0+1x60"),
+			good:  fmt.Sprintf(ended, "node_diagnostics", "completed", "0+1x60"),
 		},
 	}
 }

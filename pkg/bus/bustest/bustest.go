@@ -31,13 +31,16 @@ type Raw struct {
 	js jetstream.JetStream
 }
 
+// answerLimit is for a broker on a machine that is busy with other tests.
+const answerLimit = 30 * time.Second
+
 // Open connects to the broker.
 func Open(url string) (*Raw, error) {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {
 		return nil, fmt.Errorf("open raw connection: %w", err)
 	}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerLimit))
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("open raw connection: %w", err)

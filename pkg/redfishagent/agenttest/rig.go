@@ -83,7 +83,9 @@ func newRig(t testing.TB, family node.Family, timing bus.Timing) *Rig {
 	if os.Getenv("RACKBUS_TEST_LOG") != "" {
 		r.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	r.Conn = r.connect("test")
+	patient := timing
+	patient.Request = Patience / 2 // the test itself waits where an agent would not
+	r.Conn = r.connectTimed("test", patient)
 	t.Cleanup(r.Conn.Close)
 	require.NoError(t, r.Conn.Provision(t.Context()))
 	return r
@@ -107,18 +109,26 @@ func storeDir(t testing.TB) string {
 // BusTiming are leases short enough for tests of takeovers.
 func BusTiming() bus.Timing {
 	t := bus.DefaultTiming(1)
-	t.SessionTTL, t.SessionRenew, t.SessionMargin = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	t.SessionTTL, t.SessionRenew, t.SessionMargin = 3*time.Second, 300*time.Millisecond, 300*time.Millisecond
 	t.AckWait, t.WorkInterval, t.NakBusy = time.Second, 300*time.Millisecond, 200*time.Millisecond
+	return t
+}
+
+// Steady makes leases outlast any pause of a busy machine, for agents from which nobody takes over.
+func Steady(t bus.Timing) bus.Timing {
+	t.SessionTTL, t.SessionMargin = 2*Patience, Patience/6
 	return t
 }
 
 // Connect opens a connection for a further process. Close it.
 func (r *Rig) Connect(role string) *bus.Conn { return r.connect(role) }
 
-func (r *Rig) connect(role string) *bus.Conn {
+func (r *Rig) connect(role string) *bus.Conn { return r.connectTimed(role, r.timing) }
+
+func (r *Rig) connectTimed(role string, timing bus.Timing) *bus.Conn {
 	r.T.Helper()
 	c, err := bus.Connect(bus.Options{
-		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: r.timing, Logger: r.log,
+		URLs: []string{r.broker.URL()}, Name: role, Role: role, Replicas: 1, Timing: timing, Logger: r.log,
 	})
 	require.NoError(r.T, err)
 	return c
@@ -133,19 +143,19 @@ func Timing() redfishagent.Timing {
 			Request: 5 * time.Second, Collection: 5 * time.Second,
 			UploadStall: Patience, UploadAnswer: Patience,
 			PowerOnConflictInterval: tick, DeviceInfo: 5 * time.Second,
-			InventoryInterval: tick, BackgroundCopyLimit: 3 * time.Second, BackgroundCopyInterval: tick,
+			InventoryInterval: tick, BackgroundCopyLimit: 10 * time.Second, BackgroundCopyInterval: tick,
 			ReadyReads: 2, ReadyInterval: tick, ReadyLimit: 2 * time.Second,
 			StepInterval: 2 * tick, PowerPoll: tick, PowerOffLimit: 10 * time.Second, PowerOffSettle: 2 * tick,
 			AuxSettle: 200 * time.Millisecond, PowerOnLimit: 10 * time.Second,
 			PowerOnLongLimit: 10 * time.Second, PowerOnRepeat: 50 * time.Millisecond,
-			BMCProbe: tick, BMCLimit: 3 * time.Second,
-			ManagerProbe: tick, ManagerLimit: 3 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
-			ManagerProbeTimeout: time.Second, ManagerSteady: 300 * time.Millisecond,
-			PowerUnitLimit: 3 * time.Second, PowerUnitPoll: tick, PowerUnitsLimit: 3 * time.Second, PowerUnitsInterval: tick,
+			BMCProbe: tick, BMCLimit: 10 * time.Second,
+			ManagerProbe: tick, ManagerLimit: 10 * time.Second, ManagerLostProbe: tick, ManagerLostLimit: 3 * time.Second,
+			ManagerProbeTimeout: 3 * time.Second, ManagerSteady: 300 * time.Millisecond,
+			PowerUnitLimit: 10 * time.Second, PowerUnitPoll: tick, PowerUnitsLimit: 3 * time.Second, PowerUnitsInterval: tick,
 			PowerUnitsPause: tick, PreserveInterval: tick, PreserveSettle: tick / 10,
 		},
 		TaskPoll: redfish.PollOptions{
-			Interval: tick, Limit: 5 * time.Second, Tolerance: 2 * time.Second,
+			Interval: tick, Limit: 10 * time.Second, Tolerance: 4 * time.Second,
 			NotFoundRetries: 3, NotFoundInterval: tick, SuspendedGrace: 100 * time.Millisecond,
 		},
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
@@ -159,6 +169,8 @@ func Timing() redfishagent.Timing {
 type AgentOptions struct {
 	Timing     redfishagent.Timing
 	Failpoints *failpoint.Points
+	// Mortal is set for agents that are killed: others can take over from them soon.
+	Mortal bool
 	// DrainTimeout and CutTimeout of the agent.
 	DrainTimeout time.Duration
 	MaxUploads   int
@@ -180,6 +192,9 @@ type AgentOptions struct {
 	Logger *slog.Logger
 }
 
+// Mortal is for Start, of an agent that is killed.
+func Mortal(o *AgentOptions) { o.Mortal = true }
+
 // Agent is a running agent with a connection of its own.
 type Agent struct {
 	r    *Rig
@@ -189,6 +204,8 @@ type Agent struct {
 	done chan error
 	// dead is closed when the process counts as killed.
 	dead chan struct{}
+	// mortal is AgentOptions.Mortal.
+	mortal bool
 }
 
 // Start runs an agent until the test ends.
@@ -203,9 +220,13 @@ func (r *Rig) Start(change ...func(*AgentOptions)) *Agent {
 	require.NoError(r.T, err)
 	opener, err := seal.NewOpener(seeds, seal.OpenerOptions{})
 	require.NoError(r.T, err)
+	leases := r.timing
+	if !o.Mortal {
+		leases = Steady(leases)
+	}
 	a := &Agent{
-		r: r, conn: r.connect("agent-" + string(r.Family)), pool: cmp.Or(o.Pool, redfish.NewPool(redfish.PoolOptions{})),
-		done: make(chan error, 1), dead: make(chan struct{}),
+		r: r, conn: r.connectTimed("agent-"+string(r.Family), leases), pool: cmp.Or(o.Pool, redfish.NewPool(redfish.PoolOptions{})),
+		done: make(chan error, 1), dead: make(chan struct{}), mortal: o.Mortal,
 	}
 	if o.Diagnostics.Store == nil {
 		o.Diagnostics.Store = a.conn
@@ -247,6 +268,9 @@ func (a *Agent) Stop() {
 // Kill cuts the agent from the bus without any clean-up, as a kill of its
 // process does. It does not wait.
 func (a *Agent) Kill() {
+	if !a.mortal {
+		a.r.T.Error("an agent that is to be killed has to be Mortal")
+	}
 	select {
 	case <-a.dead:
 		return
@@ -285,7 +309,7 @@ func (r *Rig) StartDoomed(point string, n int, change ...func(*AgentOptions)) *A
 		doomed.Load().Kill()
 		return errKilled
 	})
-	doomed.Store(r.Start(append(change, func(o *AgentOptions) { o.Failpoints = points })...))
+	doomed.Store(r.Start(append(change, Mortal, func(o *AgentOptions) { o.Failpoints = points })...))
 	return doomed.Load()
 }
 

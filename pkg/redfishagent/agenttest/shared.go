@@ -65,8 +65,8 @@ func (s *Shared) Close() {
 // sharedBusTiming has leases that outlast any pause of a busy machine: nobody takes
 // over from the shared agent.
 func sharedBusTiming() bus.Timing {
-	t := BusTiming()
-	t.SessionTTL, t.SessionMargin, t.AckWait = 2*Patience, Patience/6, Patience
+	t := Steady(BusTiming())
+	t.AckWait = Patience
 	return t
 }
 

@@ -463,7 +463,7 @@ func (c *one) quiet(id job.ID) {
 		require.True(c.t, time.Now().Before(end), "the command is still there")
 	}
 	time.Sleep(c.Quiet) // whoever still worked on the device would ask it by now
-	events, err := c.Conn.JobEvents(c.t.Context(), id, 10_000)
+	events, _, err := c.Conn.NewestJobEvents(c.t.Context(), id, 0, 10_000, 16<<20)
 	require.NoError(c.t, err)
 	at := slices.IndexFunc(events, func(e bus.StoredEvent) bool { return e.Kind == job.EventFinished })
 	require.Equal(c.t, len(events)-1, at, "the end is the last event")

@@ -126,7 +126,8 @@ func newVersion(p *program) *cobra.Command {
 	versions := map[string]string{"rackctl": telemetry.Version()}
 	t := &table{columns: columns("PROGRAM", "VERSION")}
 	t.add("rackctl", telemetry.Version())
-	p.asks(cmd, func(ctx context.Context, r *request) error {
+	out := answers(cmd)
+	both := p.asksIn(cmd, out, func(ctx context.Context, r *request) error {
 		resp, err := r.s.racks.GetVersion(ctx, &rackmanager.GetVersionRequest{})
 		if err != nil {
 			return err
@@ -135,12 +136,11 @@ func newVersion(p *program) *cobra.Command {
 		t.add("server", resp.GetVersion())
 		return r.show(versions, t)
 	})
-	withServer := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	ask := both.RunE
+	return p.tells(cmd, out, func(args []string) error {
 		if !*client {
-			return withServer(cmd, args)
+			return ask(cmd, args)
 		}
-		return p.shows(cmd, versions, t)
-	}
-	return cmd
+		return out.show(p.env, versions, t)
+	})
 }

@@ -28,10 +28,7 @@ be able to change it, and the private keys must be readable by their owner only.
 func newContextList(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the contexts", Args: cobra.NoArgs}
 	out := answers(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	return p.tells(cmd, out, func([]string) error {
 		config, err := p.loadConfig()
 		if err != nil {
 			return err
@@ -45,8 +42,7 @@ func newContextList(p *program) *cobra.Command {
 			t.add(field{mark, bold}, name, c.Address, c.CA, c.Cert, c.Output)
 		}
 		return out.show(p.env, config, t)
-	}
-	return cmd
+	})
 }
 
 // contextArg is a command that takes the name of a context.
@@ -97,10 +93,7 @@ func newContextShow(p *program) *cobra.Command {
 		Long: "Show which server would be asked, and how, when flags and environment are laid\nover the context.",
 	}
 	out := answers(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	return p.tells(cmd, out, func([]string) error {
 		t, err := p.target()
 		if err != nil {
 			return err
@@ -113,8 +106,7 @@ func newContextShow(p *program) *cobra.Command {
 			tab.add(row[0], row[1])
 		}
 		return out.show(p.env, t, tab)
-	}
-	return cmd
+	})
 }
 
 func newContextSet(p *program) *cobra.Command {
@@ -128,12 +120,12 @@ first context becomes the current one.`,
 	}
 	use := cmd.Flags().Bool("use", false, "make it the current one")
 	form := cmd.Flags().String("default-output", "", "form of output without -o: table, wide, json or yaml")
-	complete(cmd, "default-output", []string{formTable, formWide, formJSON, formYAML})
+	complete(cmd, "default-output", allForms())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := p.conn.given
 		given.Output = *form
-		if *form != "" && !slices.Contains([]string{formTable, formWide, formJSON, formYAML}, *form) {
-			return usagef("unknown form of output %q", *form)
+		if *form != "" && !slices.Contains(allForms(), *form) {
+			return usagef("--default-output %q is none of %s", *form, strings.Join(allForms(), ", "))
 		}
 		for _, file := range []*string{&given.CA, &given.Cert, &given.Key} {
 			if *file == "" {

@@ -23,24 +23,20 @@ func newFabric(p *program) *cobra.Command {
 }
 
 // switchesCall is a command about described switches that shows what they say at once.
-func switchesCall(p *program, use, short, long string, call func(context.Context, *server, *output, *rackmanager.NodeSet) error) *cobra.Command {
+func switchesCall(p *program, use, short, long string, call func(context.Context, *request, *rackmanager.NodeSet) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long + "\n\n" + nodesHelp + exitHelp}
-	nodes := addNodeFlags(cmd, p)
-	return p.asks(cmd, func(ctx context.Context, r *request) error {
-		set, err := nodes.nodes(ctx, p, r.s, cmd, r.args, node.FamilySwitch)
-		if err != nil {
-			return err
-		}
-		return call(ctx, p.patient(s), out, set)
-	})
+	return p.asksAbout(cmd, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		r.patient()
+		return call(ctx, r, set)
+	}, node.FamilySwitch)
 }
 
 func newFabricStatus(p *program) *cobra.Command {
 	var domain func() *string
 	cmd := switchesCall(p, "status", "Show the fabric as its switches report it",
 		"Show topology, static configuration and fabric manager state of a fabric, from all of\nits switches.",
-		func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
-			resp, err := s.racks.GetScaleUpFabricStatus(ctx, &rackmanager.GetScaleUpFabricStatusRequest{Nodes: set, Domain: domain()})
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+			resp, err := r.s.racks.GetScaleUpFabricStatus(ctx, &rackmanager.GetScaleUpFabricStatusRequest{Nodes: set, Domain: domain()})
 			if err != nil {
 				return err
 			}
@@ -55,7 +51,7 @@ func newFabricStatus(p *program) *cobra.Command {
 					t.notes = append(t.notes, cell(c.GetConfigFileName())+": "+cell(c.GetKey())+" = "+cell(c.GetValue()))
 				}
 			}
-			if err := out.show(p.env, resp, t); err != nil {
+			if err := r.show(resp, t); err != nil {
 				return err
 			}
 			if !succeeded(resp.GetStatus()) {
@@ -73,26 +69,18 @@ func newFabricConfigure(p *program) *cobra.Command {
 	var extras []string
 	cmd := switchJob(p, "configure", "Configure topology and static settings of a fabric",
 		`Configure topology and static settings of a whole fabric as one job. --set changes
-an entry of a file of the fabric manager, FILE:KEY=VALUE.`, func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
-			if topology == "" {
-				return started{}, usagef("--topology is missing")
-			}
+an entry of a file of the fabric manager, FILE:KEY=VALUE.`, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 			req := &rackmanagerv2.ConfigureScaleUpFabricManagerRequest{
 				Nodes: set, Domain: domain(), Config: &rackmanagerv2.ScaleUpFabricConfig{TopologyType: topology},
 			}
 			if primary != "" {
 				req.PrimarySwitchNodeId = &primary
 			}
-			for _, e := range extras {
-				left, value, ok := strings.Cut(e, "=")
-				file, key, named := strings.Cut(left, ":")
-				if !ok || !named || file == "" || key == "" {
-					return started{}, usagef("--set %q is not FILE:KEY=VALUE", e)
-				}
-				req.Config.ExtraStaticConfigs = append(req.Config.ExtraStaticConfigs,
-					&rackmanager.ScaleUpFabricStaticConfig{ConfigFileName: file, Key: key, Value: value})
+			var err error
+			if req.Config.ExtraStaticConfigs, err = staticConfigs(extras); err != nil {
+				return started{}, err
 			}
-			resp, err := s.v2.ConfigureScaleUpFabricManager(ctx, req)
+			resp, err := r.s.v2.ConfigureScaleUpFabricManager(ctx, req)
 			return started{answer: resp, jobID: resp.GetJobId()}, err
 		}, "")
 	flags := cmd.Flags()
@@ -100,13 +88,33 @@ an entry of a file of the fabric manager, FILE:KEY=VALUE.`, func(ctx context.Con
 	flags.StringVar(&primary, "primary", "", "`NODE` that runs the fabric manager (default the lowest in the rack)")
 	flags.StringArrayVar(&extras, "set", nil, "`FILE:KEY=VALUE` of the fabric manager's configuration; may be repeated")
 	domain = addDomain(cmd)
+	requires(cmd, func([]string) error {
+		if topology == "" {
+			return usagef("--topology is missing, for example gb200_nvl72r1_c2g4_topology")
+		}
+		_, err := staticConfigs(extras)
+		return err
+	})
 	return cmd
+}
+
+// staticConfigs are the settings of --set.
+func staticConfigs(texts []string) (out []*rackmanager.ScaleUpFabricStaticConfig, err error) {
+	for _, text := range texts {
+		left, value, ok := strings.Cut(text, "=")
+		file, key, named := strings.Cut(left, ":")
+		if !ok || !named || file == "" || key == "" {
+			return nil, usagef("--set %q is not FILE:KEY=VALUE", text)
+		}
+		out = append(out, &rackmanager.ScaleUpFabricStaticConfig{ConfigFileName: file, Key: key, Value: value})
+	}
+	return out, nil
 }
 
 func newFabricServices(p *program) *cobra.Command {
 	return switchesCall(p, "services", "Show the fabric services of switches", "Show the status of the fabric services of switches; -o json has all of it.",
-		func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
-			resp, err := s.racks.BatchGetScaleUpFabricServiceStatus(ctx, &rackmanager.BatchGetScaleUpFabricServiceStatusRequest{Nodes: set})
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+			resp, err := r.s.racks.BatchGetScaleUpFabricServiceStatus(ctx, &rackmanager.BatchGetScaleUpFabricServiceStatusRequest{Nodes: set})
 			if err != nil {
 				return err
 			}
@@ -115,7 +123,7 @@ func newFabricServices(p *program) *cobra.Command {
 				e := resp.GetServiceStatuses()[id]
 				t.add(id, compact(e.GetStatusJson()), e.GetErrorMessage())
 			}
-			if err := out.show(p.env, resp, t); err != nil {
+			if err := r.show(resp, t); err != nil {
 				return err
 			}
 			if !succeeded(resp.GetStatus()) {
@@ -140,12 +148,12 @@ func compact(text string) string {
 
 func newFabricState(p *program) *cobra.Command {
 	return switchesCall(p, "state", "Show the fabric manager state of switches", "Show the state of the fabric manager, switch by switch.",
-		func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
 			states := make(map[string]json.RawMessage)
 			t := &table{columns: columns("SWITCH", "STATE", "WHY")}
 			var failure error
 			for _, n := range set.GetNodes() {
-				resp, err := s.racks.GetScaleUpFabricState(ctx, &rackmanager.GetScaleUpFabricStateRequest{Node: n})
+				resp, err := r.s.racks.GetScaleUpFabricState(ctx, &rackmanager.GetScaleUpFabricStateRequest{Node: n})
 				if err != nil {
 					return err
 				}
@@ -157,7 +165,7 @@ func newFabricState(p *program) *cobra.Command {
 					failure = failedf("%s: %s", cell(n.GetNodeId()), cell(resp.GetErrorMessage()))
 				}
 			}
-			if err := out.show(p.env, states, t); err != nil {
+			if err := r.show(states, t); err != nil {
 				return err
 			}
 			return failure
@@ -170,8 +178,8 @@ func newFabricEnable(p *program, on bool) *cobra.Command {
 		use, short = "disable", "Turn the fabric manager of switches off"
 	}
 	return switchesCall(p, use, short, short+", and wait until every switch has answered.",
-		func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
-			resp, err := s.racks.BatchSetScaleUpFabricState(ctx, &rackmanager.BatchSetScaleUpFabricStateRequest{Nodes: set, Enabled: on})
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+			resp, err := r.s.racks.BatchSetScaleUpFabricState(ctx, &rackmanager.BatchSetScaleUpFabricStateRequest{Nodes: set, Enabled: on})
 			if err != nil {
 				return err
 			}
@@ -179,7 +187,7 @@ func newFabricEnable(p *program, on bool) *cobra.Command {
 			for _, r := range resp.GetResponse().GetNodeResults() {
 				t.add(r.GetNodeId(), resultField(r.GetStatus()), r.GetErrorMessage())
 			}
-			if err := out.show(p.env, resp, t); err != nil {
+			if err := r.show(resp, t); err != nil {
 				return err
 			}
 			return batchFailure(resp.GetResponse())
@@ -189,9 +197,9 @@ func newFabricEnable(p *program, on bool) *cobra.Command {
 func newFabricTelemetry(p *program) *cobra.Command {
 	verb := func(use string, on bool) *cobra.Command {
 		return switchesCall(p, use, "Turn the telemetry interface "+use, "Turn the fabric telemetry interface of switches "+use+", one after the other.",
-			func(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
-				return p.eachRegistered(out, use, refsOfSet(set), func(i int) (string, error) {
-					resp, err := s.racks.SetScaleUpFabricTelemetryInterfaceState(ctx,
+			func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+				return r.each(ctx, use, refsOfSet(set), func(i int) (string, error) {
+					resp, err := r.s.racks.SetScaleUpFabricTelemetryInterfaceState(ctx,
 						&rackmanager.SetScaleUpFabricTelemetryInterfaceStateRequest{Node: set.GetNodes()[i], Enable: on})
 					if err != nil || succeeded(resp.GetStatus()) {
 						return "", err

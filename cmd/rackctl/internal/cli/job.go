@@ -99,7 +99,9 @@ func checkLimit(limit int) error {
 }
 
 // moreNote says that a list was cut.
-func moreNote(limit int) string { return fmt.Sprintf("There are more; --limit %d shows them.", 2*limit) }
+func moreNote(limit int) string {
+	return fmt.Sprintf("There are more; --limit %d shows them.", 2*limit)
+}
 
 // stateWords are the states as --state takes them.
 func stateWords() []string {
@@ -180,7 +182,7 @@ tells whether the job could be read, not how it has ended; job watch does that.`
 		if err != nil {
 			return err
 		}
-		return showJob(p, out, resp)
+		return showJob(p, r.out, resp)
 	})
 }
 

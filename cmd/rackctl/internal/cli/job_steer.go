@@ -21,17 +21,17 @@ asked for the job's state every 2 s. Ctrl-C stops watching and nothing else.
 The exit code tells how the job has ended: 0 completed, 7 not completed, 3 its
 outcome is unknown.`)
 	return p.asks(cmd, func(ctx context.Context, r *request) error {
-		return p.watchToEnd(ctx, r, r.args[0])
+		return r.watchToEnd(ctx, r.args[0])
 	})
 }
 
 // watchToEnd follows a job, shows its end and judges it.
-func (p *program) watchToEnd(ctx context.Context, s *server, out *output, id string) error {
-	end, err := p.await(ctx, s, id)
+func (r *request) watchToEnd(ctx context.Context, id string) error {
+	end, err := r.p.await(ctx, r.s, id)
 	if err != nil {
 		return err
 	}
-	if err := showJob(p, out, end); err != nil {
+	if err := showJob(r.p, r.out, end); err != nil {
 		return err
 	}
 	return judge(end.GetJob())

@@ -93,53 +93,46 @@ func newNodesGet(p *program) *cobra.Command {
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the node")
 	device := cmd.Flags().Bool("device", false, "ask the device where it sits")
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		ref, err := reference(*rack, args[0])
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		ref, err := reference(*rack, r.args[0])
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			n, err := s.find(ctx, ref)
-			if err != nil {
-				return err
+		n, err := r.s.find(ctx, ref)
+		if err != nil {
+			return err
+		}
+		t := &table{columns: columns("NODE", place(ref.RackID, ref.NodeID))}
+		for _, row := range [][2]string{
+			{"Type", typeWord(n.GetType(), n.GetNodeDescriptor())}, {"BMC", bmcWord(n)}, {"BMC MAC", n.GetMacAddress()},
+			{"Host", strings.Join(n.GetHostIpAddresses(), " ")}, {"Host MAC", strings.Join(n.GetHostMacAddresses(), " ")},
+			{"Profile", n.GetNodeDescriptor().GetAttributes()[node.AttrInventoryProfile]},
+		} {
+			if row[1] != "" {
+				t.add(row[0], row[1])
 			}
-			t := &table{columns: columns("NODE", place(ref.RackID, ref.NodeID))}
-			for _, row := range [][2]string{
-				{"Type", typeWord(n.GetType(), n.GetNodeDescriptor())}, {"BMC", bmcWord(n)}, {"BMC MAC", n.GetMacAddress()},
-				{"Host", strings.Join(n.GetHostIpAddresses(), " ")}, {"Host MAC", strings.Join(n.GetHostMacAddresses(), " ")},
-				{"Profile", n.GetNodeDescriptor().GetAttributes()[node.AttrInventoryProfile]},
-			} {
-				if row[1] != "" {
-					t.add(row[0], row[1])
-				}
-			}
-			if !*device || out.data() {
-				return out.show(p.env, n, t)
-			}
-			info, err := s.racks.GetNodeDeviceInfo(ctx, &rackmanager.GetNodeDeviceInfoRequest{RackId: ref.RackID, NodeId: ref.NodeID})
-			if err != nil {
-				return err
-			}
-			if d := info.GetDeviceInfo(); d != nil {
-				addOptional(t, "Chassis", d.ChassisSn)
-				addOptional(t, "Slot", d.SlotNumber)
-				addOptional(t, "Tray", d.TrayIndex)
-			}
-			if err := out.show(p.env, n, t); err != nil {
-				return err
-			}
-			if !succeeded(info.GetStatus()) {
-				return failedf("the device was not read: %s", cell(info.GetMessage()))
-			}
-			return nil
-		})
-	}
-	return cmd
+		}
+		if !*device {
+			return r.show(n, t)
+		}
+		info, err := r.s.racks.GetNodeDeviceInfo(ctx, &rackmanager.GetNodeDeviceInfoRequest{RackId: ref.RackID, NodeId: ref.NodeID})
+		if err != nil {
+			return err
+		}
+		if d := info.GetDeviceInfo(); d != nil {
+			addOptional(t, "Chassis", d.ChassisSn)
+			addOptional(t, "Slot", d.SlotNumber)
+			addOptional(t, "Tray", d.TrayIndex)
+		}
+		if err := r.show(info, t); err != nil {
+			return err
+		}
+		if !succeeded(info.GetStatus()) {
+			return failedf("the device was not read: %s", cell(info.GetMessage()))
+		}
+		return nil
+	})
 }
 
 func addOptional[N int64 | uint32](t *table, name string, n *N) {
@@ -159,56 +152,32 @@ nodes are new and how registered ones differ, and changes nothing.
 		Example: `  rackctl nodes create -f nodes.csv --dry-run
   rackctl nodes create -f nodes.csv --user admin --password-file bmc.password`,
 	}
-	f := addNodeFlags(cmd, p)
-	dry := cmd.Flags().Bool("dry-run", false, "show what would be registered")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		if f.file == "" {
-			return usagef("give the inventory with -f FILE")
-		}
-		env := *p.env
-		if *dry {
-			env.Ask = nil // no password is needed to compare
-		}
-		q := &program{env: &env, conn: p.conn}
-		set, err := f.nodes(cmd.Context(), q, nil, cmd, args)
+	return p.registers(cmd, compareNodes, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		resp, err := r.s.racks.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: set})
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			if *dry {
-				return p.compareNodes(ctx, s, out, set)
-			}
-			resp, err := s.racks.CreateNodes(ctx, &rackmanager.CreateNodesRequest{Nodes: set})
-			if err != nil {
-				return err
-			}
-			return p.outcome(out, resp, resp.GetResponse())
-		})
-	}
-	return cmd
+		return r.outcome(resp, resp.GetResponse())
+	})
 }
 
 // outcome shows the answer of a call without a table of its own.
-func (p *program) outcome(out *output, resp any, r *rackmanager.OperationResponse) error {
-	if out.data() {
-		if err := out.write(p.env.Stdout, resp); err != nil {
+func (r *request) outcome(answer any, resp *rackmanager.OperationResponse) error {
+	if r.out.data() {
+		if err := r.out.write(r.p.env.Stdout, answer); err != nil {
 			return err
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(r.GetMessage()), "\n")
+	lines := strings.Split(strings.TrimSpace(resp.GetMessage()), "\n")
 	for i := range lines {
 		lines[i] = cell(lines[i])
 	}
 	text := strings.Join(lines, "\n  ")
-	if !succeeded(r.GetStatus()) {
+	if !succeeded(resp.GetStatus()) {
 		return failedf("%s", text)
 	}
-	if !out.data() {
-		fmt.Fprintln(p.env.Stdout, text)
+	if !r.out.data() {
+		fmt.Fprintln(r.p.env.Stdout, text)
 	}
 	return nil
 }
@@ -222,8 +191,8 @@ type nodeChange struct {
 }
 
 // compareNodes shows what CreateNodes would do.
-func (p *program) compareNodes(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
-	resp, err := s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
+func compareNodes(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+	resp, err := r.s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
 	if err != nil {
 		return err
 	}
@@ -245,7 +214,7 @@ func (p *program) compareNodes(ctx context.Context, s *server, out *output, set 
 		changes = append(changes, c)
 		t.add(c.Rack, c.Node, field{c.Action, look}, strings.Join(c.Differ, "; "))
 	}
-	return out.show(p.env, changes, t)
+	return r.show(changes, t)
 }
 
 // nodeDifferences tells how a described node differs from what is registered.
@@ -287,42 +256,24 @@ that the file does not have stay as they are. --dry-run shows the differences.
 ` + exitHelp,
 		Example: `  rackctl nodes update -f nodes.csv lab/tray-07`,
 	}
-	f := addNodeFlags(cmd, p)
-	dry := cmd.Flags().Bool("dry-run", false, "show what would be changed")
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		if f.file == "" {
-			return usagef("give the inventory with -f FILE")
-		}
-		set, err := f.nodes(cmd.Context(), p, nil, cmd, args)
-		if err != nil {
-			return err
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			if *dry {
-				return p.compareUpdates(ctx, s, out, set)
-			}
-			return p.eachRegistered(out, "updated", refsOfSet(set), func(i int) (string, error) {
-				n := set.GetNodes()[i]
-				resp, err := s.racks.UpdateNode(ctx, &rackmanager.UpdateNodeRequest{
-					RackId: n.GetRackId(), NodeId: n.GetNodeId(),
-					UpdateInfo: &rackmanager.NodeUpdateInfo{BmcEndpoint: n.GetBmcEndpoint(), HostEndpoint: n.GetHostEndpoint()},
-				})
-				return failureText(resp.GetResponse()), err
+	return p.registers(cmd, compareUpdates, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		refs := refsOfSet(set)
+		return r.each(ctx, "updated", refs, func(i int) (string, error) {
+			n := set.GetNodes()[i]
+			resp, err := r.s.racks.UpdateNode(ctx, &rackmanager.UpdateNodeRequest{
+				RackId: n.GetRackId(), NodeId: n.GetNodeId(),
+				UpdateInfo: &rackmanager.NodeUpdateInfo{BmcEndpoint: n.GetBmcEndpoint(), HostEndpoint: n.GetHostEndpoint()},
 			})
+			return failureText(resp.GetResponse()), err
 		})
-	}
-	return cmd
+	})
 }
 
-func (p *program) compareUpdates(ctx context.Context, s *server, out *output, set *rackmanager.NodeSet) error {
+func compareUpdates(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
 	var changes []nodeChange
 	t := &table{columns: columns("RACK", "NODE", "WOULD BE", "DIFFERENCE")}
 	for _, n := range set.GetNodes() {
-		have, err := s.find(ctx, node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()})
+		have, err := r.s.find(ctx, node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()})
 		var judged *exitError
 		c := nodeChange{Rack: n.GetRackId(), Node: n.GetNodeId(), Action: "updated"}
 		switch {
@@ -336,7 +287,7 @@ func (p *program) compareUpdates(ctx context.Context, s *server, out *output, se
 		changes = append(changes, c)
 		t.add(c.Rack, c.Node, c.Action, strings.Join(c.Differ, "; "))
 	}
-	return out.show(p.env, changes, t)
+	return r.show(changes, t)
 }
 
 func refsOfSet(set *rackmanager.NodeSet) []node.Ref {
@@ -364,38 +315,31 @@ func newNodesDelete(p *program) *cobra.Command {
 	rack := cmd.Flags().String("rack", "", "`RACK` of the nodes")
 	dry := cmd.Flags().Bool("dry-run", false, "show the nodes, remove nothing")
 	yes := addYes(cmd)
-	out := answers(cmd)
 	register(cmd, "rack", p.completeRacks)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
-		refs, err := references(*rack, args)
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := references(*rack, r.args)
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			if *dry {
-				found := &rackmanager.ListNodeInventoryResponse{}
-				for _, ref := range refs {
-					n, err := s.find(ctx, ref)
-					if err != nil {
-						return err
-					}
-					found.Nodes = append(found.Nodes, n)
+		if *dry {
+			found := &rackmanager.ListNodeInventoryResponse{}
+			for _, ref := range refs {
+				n, err := r.s.find(ctx, ref)
+				if err != nil {
+					return err
 				}
-				return out.show(p.env, found, nodeTable(found.GetNodes()))
+				found.Nodes = append(found.Nodes, n)
 			}
-			if err := p.confirm(*yes, "Remove %s from the inventory", strings.Join(args, ", ")); err != nil {
-				return err
-			}
-			return p.eachRegistered(out, "removed", refs, func(i int) (string, error) {
-				resp, err := s.racks.DeleteNode(ctx, &rackmanager.DeleteNodeRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID})
-				return failureText(resp.GetResponse()), err
-			})
+			return r.show(found, nodeTable(found.GetNodes()))
+		}
+		if err := p.confirm(*yes, "Remove %s from the inventory", strings.Join(r.args, ", ")); err != nil {
+			return err
+		}
+		return r.each(ctx, "removed", refs, func(i int) (string, error) {
+			resp, err := r.s.racks.DeleteNode(ctx, &rackmanager.DeleteNodeRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID})
+			return failureText(resp.GetResponse()), err
 		})
-	}
-	return cmd
+	})
 }
 
 // nodeOutcome is what became of one registered node.
@@ -407,39 +351,55 @@ type nodeOutcome struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// eachRegistered makes one call for each node, in order, and shows what became of
-// them. do returns why the node failed; its error ends the command.
-func (p *program) eachRegistered(out *output, done string, refs []node.Ref, do func(i int) (string, error)) error {
+func (o *nodeOutcome) ref() node.Ref { return node.Ref{RackID: o.Rack, NodeID: o.Node} }
+
+// each makes one call for each node, in order, and shows what became of them. do returns why the node failed; its error
+// ends the command.
+func (r *request) each(ctx context.Context, done string, refs []node.Ref, do func(i int) (string, error)) error {
 	outcomes := make([]nodeOutcome, 0, len(refs))
 	for i, ref := range refs {
 		reason, err := do(i)
 		if err != nil {
 			if i > 0 {
-				_ = p.showOutcomes(out, done, outcomes) // what was done is known all the same
+				_ = r.showOutcomes(ctx, done, outcomes) // what was done is known all the same
 			}
 			return err
 		}
 		outcomes = append(outcomes, nodeOutcome{Rack: ref.RackID, Node: ref.NodeID, OK: reason == "", Reason: reason})
 	}
-	return p.showOutcomes(out, done, outcomes)
+	return r.showOutcomes(ctx, done, outcomes)
 }
 
-func (p *program) showOutcomes(out *output, done string, outcomes []nodeOutcome) error {
+func (r *request) showOutcomes(ctx context.Context, done string, outcomes []nodeOutcome) error {
 	t := &table{columns: columns("RACK", "NODE", "RESULT", "WHY")}
-	bads := 0
+	var failed []node.Ref
 	for _, o := range outcomes {
 		result := field{done, good}
 		if !o.OK {
-			bads++
+			failed = append(failed, o.ref())
 			result = field{"failed", bad}
 		}
 		t.add(o.Rack, o.Node, result, o.Reason)
 	}
-	if err := out.show(p.env, outcomes, t); err != nil {
+	if err := r.show(outcomes, t); err != nil {
 		return err
 	}
-	if bads > 0 {
-		return failedf("%d of %d nodes failed", bads, len(outcomes))
+	if len(failed) > 0 {
+		return r.s.failedNodes(ctx, failed, fmt.Sprintf("%d of %d nodes failed", len(failed), len(outcomes)))
 	}
 	return nil
+}
+
+// failedNodes is the error about nodes that failed: that of nodes which are not there when none of them is registered.
+func (s *server) failedNodes(ctx context.Context, failed []node.Ref, text string) error {
+	resp, err := s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
+	if err != nil {
+		return failedf("%s", text)
+	}
+	for _, n := range resp.GetNodes() {
+		if slices.Contains(failed, node.Ref{RackID: n.GetRackId(), NodeID: n.GetNodeId()}) {
+			return failedf("%s", text)
+		}
+	}
+	return notFoundf("%s", text)
 }

@@ -42,7 +42,7 @@ func addOutput(cmd *cobra.Command, forms ...string) *output {
 
 // answers is the flag -o of commands that show what a server says.
 func answers(cmd *cobra.Command) *output {
-	return addOutput(cmd, formTable, formWide, formJSON, formYAML)
+	return addOutput(cmd, allForms()...)
 }
 
 func (o *output) check() error {
@@ -62,12 +62,18 @@ func (o *output) settle(p *program) error {
 		if env := p.env.Getenv(envOutput); env != "" {
 			t.Output = env
 		}
-		if t.Output != "" {
-			o.form = t.Output
+		if t.Output != "" && !slices.Contains(allForms(), t.Output) {
+			return usagef("unknown form of output %q in %s or in the context; there are %s", t.Output, envOutput, strings.Join(allForms(), ", "))
+		}
+		if slices.Contains(o.forms, t.Output) {
+			o.form = t.Output // a command without that form keeps its own
 		}
 	}
 	return o.check()
 }
+
+// allForms are those that a context may name.
+func allForms() []string { return []string{formTable, formWide, formJSON, formYAML} }
 
 // data says that the output is for programs.
 func (o *output) data() bool { return o.form == formJSON || o.form == formYAML }

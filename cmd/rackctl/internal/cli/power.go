@@ -45,13 +45,13 @@ func newPower(p *program) *cobra.Command {
 	return group("power", "Read and change the power of registered nodes", cmds...)
 }
 
-// powerFlags choose registered nodes.
-type powerFlags struct {
+// registeredFlags choose registered nodes.
+type registeredFlags struct {
 	rack, nodeType string
 	all            bool
 }
 
-func (f *powerFlags) add(p *program, cmd *cobra.Command) {
+func (f *registeredFlags) add(p *program, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.rack, "rack", "", "`RACK` of the nodes")
 	flags.StringVar(&f.nodeType, "type", "", "with --all: only nodes of `NODE_TYPE`")
@@ -62,7 +62,7 @@ func (f *powerFlags) add(p *program, cmd *cobra.Command) {
 }
 
 // refs are the chosen nodes.
-func (f *powerFlags) refs(ctx context.Context, s *server, args []string) ([]node.Ref, error) {
+func (f *registeredFlags) refs(ctx context.Context, s *server, args []string) ([]node.Ref, error) {
 	if !f.all {
 		if len(args) == 0 {
 			return nil, usagef("no nodes: name them, or give --rack RACK --all")
@@ -89,35 +89,27 @@ func (f *powerFlags) refs(ctx context.Context, s *server, args []string) ([]node
 }
 
 func newPowerGet(p *program) *cobra.Command {
-	var f powerFlags
 	cmd := &cobra.Command{
 		Use: "get [RACK/]NODE...", Aliases: []string{"status"}, Short: "Read the power states",
 		Long:    "Read the power states of registered nodes from the devices.\n\n" + exitHelp,
 		Example: "  rackctl power get lab/tray-01 lab/tray-02\n  rackctl power get --rack lab --all",
 	}
-	f.add(p, cmd)
-	return p.asks(cmd, func(ctx context.Context, r *request) error {
-		refs, err := f.refs(ctx, r.s, r.args)
-		if err != nil {
-			return err
-		}
-		return p.showPower(ctx, r, refs)
-	})
+	return p.asksRegistered(cmd, func(ctx context.Context, r *request, refs []node.Ref) error { return r.showPower(ctx, refs) })
 }
 
 // showPower reads and shows the power of nodes.
-func (p *program) showPower(ctx context.Context, s *server, out *output, refs []node.Ref) error {
-	outcomes, err := s.powerStates(ctx, refs)
+func (r *request) showPower(ctx context.Context, refs []node.Ref) error {
+	outcomes, err := r.s.powerStates(ctx, refs)
 	if err != nil {
 		return err
 	}
 	t := &table{columns: columns("RACK", "NODE", "POWER", "WHY")}
-	bads := 0
+	var failed []node.Ref
 	for _, o := range outcomes {
 		look := dim
 		switch {
 		case !o.OK:
-			bads, look, o.State = bads+1, bad, "not read"
+			failed, look, o.State = append(failed, o.ref()), bad, "not read"
 		case o.State == "ON":
 			look = good
 		case o.State != "OFF":
@@ -125,11 +117,11 @@ func (p *program) showPower(ctx context.Context, s *server, out *output, refs []
 		}
 		t.add(o.Rack, o.Node, field{o.State, look}, o.Reason)
 	}
-	if err := out.show(p.env, outcomes, t); err != nil {
+	if err := r.show(outcomes, t); err != nil {
 		return err
 	}
-	if bads > 0 {
-		return failedf("%d of %d nodes could not be read", bads, len(outcomes))
+	if len(failed) > 0 {
+		return r.s.failedNodes(ctx, failed, fmt.Sprintf("%d of %d nodes could not be read", len(failed), len(outcomes)))
 	}
 	return nil
 }
@@ -161,7 +153,6 @@ func (s *server) powerStates(ctx context.Context, refs []node.Ref) ([]nodeOutcom
 }
 
 func newPowerSet(p *program, v powerVerb) *cobra.Command {
-	var f powerFlags
 	cmd := &cobra.Command{
 		Use: v.use + " [RACK/]NODE...", Short: v.short,
 		Long: v.short + `. The command returns when the devices have accepted the
@@ -172,19 +163,14 @@ shows the power states as they are and changes nothing.
 ` + exitHelp,
 		Example: fmt.Sprintf("  rackctl power %s lab/tray-01\n  rackctl power %s --rack lab tray-01 tray-02", v.use, v.use),
 	}
-	f.add(p, cmd)
 	dry := cmd.Flags().Bool("dry-run", false, "show the power states, change nothing")
 	jobs := &jobFlags{}
 	cmd.Flags().StringVar(&jobs.onBusy, "on-busy", "", "refuse (default) or force, where a job works on a node")
 	complete(cmd, "on-busy", []string{"refuse", "force"})
 	yes := addYes(cmd)
-	return p.asks(cmd, func(ctx context.Context, r *request) error {
-		refs, err := f.refs(ctx, r.s, r.args)
-		if err != nil {
-			return err
-		}
+	return p.asksRegistered(cmd, func(ctx context.Context, r *request, refs []node.Ref) error {
 		if *dry {
-			return p.showPower(ctx, r, refs)
+			return r.showPower(ctx, refs)
 		}
 		if v.cuts && len(refs) > 1 {
 			if err := p.confirm(*yes, "power %s %d nodes", v.use, len(refs)); err != nil {
@@ -192,7 +178,7 @@ shows the power states as they are and changes nothing.
 			}
 		}
 		ctx = jobs.context(ctx)
-		return p.eachRegistered(out, "accepted", refs, func(i int) (string, error) {
+		return r.each(ctx, "accepted", refs, func(i int) (string, error) {
 			ctx, reason := withReason(ctx)
 			resp, err := r.s.racks.SetPowerState(ctx, &rackmanager.SetPowerStateRequest{RackId: refs[i].RackID, NodeId: refs[i].NodeID, Operation: v.op})
 			if err != nil || succeeded(resp.GetStatus()) {

@@ -23,8 +23,6 @@ one rack, with at least one power shelf, one compute tray and one switch.
 		Example: `  rackctl reboot -f rack.csv --rack lab
   rackctl reboot --rack lab --user admin --password-file bmc.pw --host-user admin --host-password-file nvos.pw`,
 	}
-	nodes := addNodeFlags(cmd, p)
-	jobs := addJobFlags(cmd, false)
 	domain := addDomain(cmd)
 	waits := make(map[string]*time.Duration)
 	for name, what := range map[string]string{
@@ -37,40 +35,26 @@ one rack, with at least one power shelf, one compute tray and one switch.
 		waits[name] = cmd.Flags().Duration(name, 0, what)
 	}
 	yes := addYes(cmd)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
+	seconds := func(name string) *uint32 {
+		if *waits[name] <= 0 {
+			return nil
 		}
-		seconds := func(name string) *uint32 {
-			if *waits[name] <= 0 {
-				return nil
-			}
-			n := uint32(max((*waits[name] + time.Second - 1).Seconds(), 1))
-			return &n
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args)
-			if err != nil {
-				return err
-			}
-			if err := p.confirm(*yes, "Take %d nodes of rack %s down and up again", len(set.GetNodes()), set.GetNodes()[0].GetRackId()); err != nil {
-				return err
-			}
-			resp, err := s.racks.ExecuteColdReboot(jobs.context(ctx), &rackmanager.ExecuteColdRebootRequest{
-				Nodes: set, Domain: domain(),
-				PrestageShutdownFloorSeconds: seconds("shutdown-wait"), PrestageShutdownPollMaxSeconds: seconds("shutdown-limit"),
-				DischargeFloorSeconds: seconds("discharge-wait"), DischargePollMaxSeconds: seconds("discharge-limit"),
-				BmcUpFloorSeconds: seconds("bmc-wait"), BmcUpPollMaxSeconds: seconds("bmc-limit"),
-				ComputeBootWaitSeconds: seconds("boot-wait"), PollIntervalSeconds: seconds("poll"),
-			})
-			if err != nil {
-				return err
-			}
-			return jobs.follow(ctx, p, s, out, startedBatch(resp, resp.GetResponse()))
-		})
+		n := uint32(max((*waits[name] + time.Second - 1).Seconds(), 1))
+		return &n
 	}
-	return cmd
+	return p.starts(cmd, false, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
+		if err := p.confirm(*yes, "Take %d nodes of rack %s down and up again", len(set.GetNodes()), set.GetNodes()[0].GetRackId()); err != nil {
+			return started{}, err
+		}
+		resp, err := r.s.racks.ExecuteColdReboot(ctx, &rackmanager.ExecuteColdRebootRequest{
+			Nodes: set, Domain: domain(),
+			PrestageShutdownFloorSeconds: seconds("shutdown-wait"), PrestageShutdownPollMaxSeconds: seconds("shutdown-limit"),
+			DischargeFloorSeconds: seconds("discharge-wait"), DischargePollMaxSeconds: seconds("discharge-limit"),
+			BmcUpFloorSeconds: seconds("bmc-wait"), BmcUpPollMaxSeconds: seconds("bmc-limit"),
+			ComputeBootWaitSeconds: seconds("boot-wait"), PollIntervalSeconds: seconds("poll"),
+		})
+		return startedBatch(resp, resp.GetResponse()), err
+	})
 }
 
 // addDomain is the flag for the TLS material towards switches.
@@ -89,18 +73,9 @@ func newValidate(p *program) *cobra.Command {
 		Use: "validate", Short: "Run the system validation on nodes",
 		Long: "Run the system validation (NVSSVT) that the server is configured with on nodes.\n\n" + nodesHelp + waitHelp + exitHelp,
 	}
-	nodes := addNodeFlags(cmd, p)
-	jobs := addJobFlags(cmd, true)
 	override := cmd.Flags().String("config-override", "", "passed to the validator as it is")
-	return p.asks(cmd, func(ctx context.Context, r *request) error {
-		set, err := nodes.nodes(ctx, p, r.s, cmd, r.args)
-		if err != nil {
-			return err
-		}
-		resp, err := r.s.v2.StartSystemValidation(jobs.context(ctx), &rackmanagerv2.StartSystemValidationRequest{Nodes: set, ConfigOverride: *override})
-		if err != nil {
-			return err
-		}
-		return jobs.follow(ctx, r, startedBatch(resp, resp.GetResponse()))
+	return p.starts(cmd, true, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
+		resp, err := r.s.v2.StartSystemValidation(ctx, &rackmanagerv2.StartSystemValidationRequest{Nodes: set, ConfigOverride: *override})
+		return startedBatch(resp, resp.GetResponse()), err
 	})
 }

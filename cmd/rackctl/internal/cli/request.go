@@ -31,16 +31,26 @@ func (p *program) asks(cmd *cobra.Command, run func(context.Context, *request) e
 
 // asksIn is asks for a command with forms of its own.
 func (p *program) asksIn(cmd *cobra.Command, out *output, run func(context.Context, *request) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
-		}
+	return p.tells(cmd, out, func(args []string) error {
 		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
 			return run(ctx, &request{p, s, out, args})
 		})
+	})
+}
+
+// tells gives a command its body that needs no server.
+func (p *program) tells(cmd *cobra.Command, out *output, run func(args []string) error) *cobra.Command {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := out.settle(p); err != nil {
+			return err
+		}
+		return run(args)
 	}
 	return cmd
 }
+
+// patient lets the calls of a request take as long as work on a device does.
+func (r *request) patient() *server { return r.p.patient(r.s) }
 
 // asksAbout is asks for a call that takes nodes with addresses and logins, of some families or of all.
 func (p *program) asksAbout(cmd *cobra.Command, run func(context.Context, *request, *rackmanager.NodeSet) error,
@@ -68,6 +78,41 @@ func (p *program) starts(cmd *cobra.Command, batch bool, run func(context.Contex
 		}
 		return jobs.follow(ctx, r, st)
 	}, families...)
+}
+
+// asksRegistered is asks for a call about registered nodes.
+func (p *program) asksRegistered(cmd *cobra.Command, run func(context.Context, *request, []node.Ref) error) *cobra.Command {
+	var f registeredFlags
+	f.add(p, cmd)
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		refs, err := f.refs(ctx, r.s, r.args)
+		if err != nil {
+			return err
+		}
+		return run(ctx, r, refs)
+	})
+}
+
+// registers is asks for a call that changes the inventory by a file; --dry-run compares, and asks nobody for passwords.
+func (p *program) registers(cmd *cobra.Command, compare, change func(context.Context, *request, *rackmanager.NodeSet) error) *cobra.Command {
+	nodes := addNodeFlags(cmd, p)
+	cmd.Flags().BoolVar(&nodes.unasked, "dry-run", false, "show what would become of the nodes, change nothing")
+	requires(cmd, func([]string) error {
+		if nodes.file == "" {
+			return usagef("give the inventory with -f FILE")
+		}
+		return nil
+	})
+	return p.asks(cmd, func(ctx context.Context, r *request) error {
+		set, err := nodes.nodes(ctx, p, r.s, cmd, r.args)
+		if err != nil {
+			return err
+		}
+		if nodes.unasked {
+			return compare(ctx, r, set)
+		}
+		return change(ctx, r, set)
+	})
 }
 
 // requires adds what has to hold of the command line before anything is begun.

@@ -18,6 +18,8 @@ import (
 type nodeFlags struct {
 	file, rack, nodeType string
 	login, hostLogin     loginFlags
+	// unasked leaves out passwords that nobody has given: none is needed to compare.
+	unasked bool
 }
 
 // nodesHelp tells how nodes are chosen.
@@ -180,7 +182,7 @@ func (f *nodeFlags) logIn(env *Env, cmd *cobra.Command, nodes []*rackmanager.Nod
 			if have.GetUsername() != "" && have.GetPassword() != "" {
 				continue
 			}
-			if shared == "" && !asked && env.Ask != nil && sideNeeded(n, e) {
+			if shared == "" && !asked && !f.unasked && env.Ask != nil && sideNeeded(n, e) {
 				asked = true
 				raw, err := side.flags.password(env)
 				if err != nil {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -27,65 +28,46 @@ func newSwitch(p *program) *cobra.Command {
 	return cmd
 }
 
-// switchJob is a command that starts a job on switches.
-func switchJob(p *program, use, short, long string, call func(context.Context, *server, *rackmanager.NodeSet) (started, error), ask string) *cobra.Command {
+// switchJob is a command that starts a job on switches. ask is the question before, with a place for their number, ""
+// for none.
+func switchJob(p *program, use, short, long string, call func(context.Context, *request, *rackmanager.NodeSet) (started, error), ask string,
+) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long + "\n\n" + nodesHelp + waitHelp + exitHelp}
-	nodes, jobs := addNodeFlags(cmd, p), addJobFlags(cmd, true)
-	out := answers(cmd)
-	var yes *bool
+	yes := new(true)
 	if ask != "" {
 		yes = addYes(cmd)
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
-			return err
+	return p.starts(cmd, true, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
+		if !*yes {
+			if err := p.confirm(false, ask, len(set.GetNodes())); err != nil {
+				return started{}, err
+			}
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args, node.FamilySwitch)
-			if err != nil {
-				return err
-			}
-			if yes != nil {
-				if err := p.confirm(*yes, ask, len(set.GetNodes())); err != nil {
-					return err
-				}
-			}
-			st, err := call(jobs.context(ctx), s, set)
-			if err != nil {
-				return err
-			}
-			return jobs.follow(ctx, p, s, out, st)
-		})
-	}
-	return cmd
+		return call(ctx, r, set)
+	}, node.FamilySwitch)
 }
 
-// switchCall is a command about one registered switch that prints what the switch
-// says, a JSON document.
-func switchCall(p *program, use, short string, long string, call func(context.Context, *server, node.Ref) (document, error)) *cobra.Command {
+// switchCall is a command about one registered switch that prints what the switch says, a JSON document.
+func switchCall(p *program, use, short, long string, call func(context.Context, *server, node.Ref) (document, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " [RACK/]NODE", Short: short, Long: long + "\n\n" + exitHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeNodes,
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the switch")
 	register(cmd, "rack", p.completeRacks)
-	out := addOutput(cmd, formYAML, formJSON)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		ref, err := reference(*rack, args[0])
+	return p.asksIn(cmd, addOutput(cmd, formYAML, formJSON), func(ctx context.Context, r *request) error {
+		ref, err := reference(*rack, r.args[0])
 		if err != nil {
 			return err
 		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			doc, err := call(ctx, p.patient(s), ref)
-			if err != nil {
-				return err
-			}
-			return doc.show(p, out)
-		})
-	}
-	return cmd
+		doc, err := call(ctx, r.patient(), ref)
+		if err != nil {
+			return err
+		}
+		if !succeeded(doc.status) {
+			return r.s.failedNodes(ctx, []node.Ref{ref}, cmp.Or(cell(doc.reason), "no reason was given"))
+		}
+		return doc.show(r)
+	})
 }
 
 // document is what a switch says, or why it does not.
@@ -96,25 +78,22 @@ type document struct {
 }
 
 // show writes the document; the switch decides what is in it.
-func (d document) show(p *program, out *output) error {
-	if !succeeded(d.status) {
-		return failedf("%s", cell(d.reason))
-	}
+func (d document) show(r *request) error {
 	if d.json == "" {
-		fmt.Fprintln(p.env.Stderr, "rackctl: done")
+		fmt.Fprintln(r.p.env.Stderr, "rackctl: done")
 		return nil
 	}
 	if !json.Valid([]byte(d.json)) {
 		return failedf("the switch did not answer with JSON")
 	}
-	if out.form == formJSON {
-		return out.write(p.env.Stdout, json.RawMessage(d.json))
+	if r.out.form == formJSON {
+		return r.out.write(r.p.env.Stdout, json.RawMessage(d.json))
 	}
 	raw, err := yaml.JSONToYAML([]byte(d.json))
 	if err != nil {
 		return failed(err)
 	}
-	_, err = p.env.Stdout.Write(raw)
+	_, err = r.p.env.Stdout.Write(raw)
 	return err
 }
 
@@ -129,20 +108,25 @@ func newImageList(p *program) *cobra.Command {
 func newImageUpdate(p *program) *cobra.Command {
 	req := &rackmanager.UpdateSwitchSystemImageRequest{}
 	cmd := switchJob(p, "update", "Install an image file of the server", `Install an NVOS image from the server's host on switches. The name of the file has
-one version of the form X.Y.Z in it.`, func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
-		if req.GetLocalFilePath() == "" {
-			return started{}, usagef("--image is missing")
-		}
+one version of the form X.Y.Z in it.`, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 		if req.GetImageFilename() == "" {
 			req.ImageFilename = req.GetLocalFilePath()[strings.LastIndex(req.GetLocalFilePath(), "/")+1:]
 		}
 		req.Nodes = set
-		resp, err := s.racks.UpdateSwitchSystemImage(ctx, req)
+		resp, err := r.s.racks.UpdateSwitchSystemImage(ctx, req)
 		return startedBatch(resp, resp.GetResponse()), err
 	}, "")
 	cmd.Flags().StringVar(&req.LocalFilePath, "image", "", "`PATH` of the image on the server's host (required)")
 	cmd.Flags().StringVar(&req.ImageFilename, "as", "", "`NAME` that the file gets on the switch (default its own)")
+	requires(cmd, func([]string) error { return imageGiven(req.GetLocalFilePath()) })
 	return cmd
+}
+
+func imageGiven(path string) error {
+	if path == "" {
+		return usagef("--image is missing: the PATH of the file below the server's firmware directory")
+	}
+	return nil
 }
 
 func newImageApply(p *program) *cobra.Command {
@@ -150,17 +134,14 @@ func newImageApply(p *program) *cobra.Command {
 	var token func() (*string, error)
 	cmd := switchJob(p, "apply", "Install the image of a firmware object",
 		"Install the switch image of a stored firmware object (--object), of the default\nobject of --hardware, or of a manifest (--manifest).",
-		func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
-			if err := f.check(); err != nil {
-				return started{}, err
-			}
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 			if f.manifest == "" {
-				resp, err := s.racks.ApplyStoredSwitchSystemImage(ctx, &rackmanager.ApplyStoredSwitchSystemImageRequest{
+				resp, err := r.s.racks.ApplyStoredSwitchSystemImage(ctx, &rackmanager.ApplyStoredSwitchSystemImageRequest{
 					RackId: rackOf(set), ObjectId: f.object, SoftwareType: f.firmware, HardwareType: f.hardware, Nodes: set,
 				})
 				return startedBatch(resp, resp.GetResponse()), err
 			}
-			config, err := f.config(ctx, p, s)
+			config, err := f.config(ctx, r)
 			if err != nil {
 				return started{}, err
 			}
@@ -168,7 +149,7 @@ func newImageApply(p *program) *cobra.Command {
 			if err != nil {
 				return started{}, err
 			}
-			resp, err := s.racks.ApplySwitchSystemImage(ctx, &rackmanager.ApplySwitchSystemImageRequest{
+			resp, err := r.s.racks.ApplySwitchSystemImage(ctx, &rackmanager.ApplySwitchSystemImageRequest{
 				RackId: rackOf(set), ConfigJson: config, AccessToken: secret, SoftwareType: f.firmware, HardwareType: f.hardware, Nodes: set,
 			})
 			return startedBatch(resp, resp.GetResponse()), err
@@ -179,7 +160,9 @@ func newImageApply(p *program) *cobra.Command {
 	flags.StringVar(&f.hardware, "hardware", "", "`HARDWARE_TYPE`, whose default object is taken without --object")
 	flags.StringVar(&f.firmware, "software", "prod", "`KIND` of the image: prod or dev")
 	register(cmd, "object", p.completeObjects)
+	complete(cmd, "software", []string{"prod", "dev"})
 	token = tokenFlag(cmd, p.env)
+	requires(cmd, func([]string) error { return f.check() })
 	return cmd
 }
 
@@ -192,7 +175,7 @@ var switchComponents = []string{"bmc", "fpga", "erot", "cpld", "bios", "transcei
 func addComponent(cmd *cobra.Command) func() (rackmanager.SwitchFirmwareComponentType, error) {
 	word := cmd.Flags().String("component", "", "`COMPONENT`: "+strings.Join(switchComponents, ", ")+" (required)")
 	complete(cmd, "component", switchComponents)
-	return func() (rackmanager.SwitchFirmwareComponentType, error) {
+	read := func() (rackmanager.SwitchFirmwareComponentType, error) {
 		if *word == "" {
 			return 0, usagef("--component is needed, one of %s", strings.Join(switchComponents, ", "))
 		}
@@ -202,6 +185,11 @@ func addComponent(cmd *cobra.Command) func() (rackmanager.SwitchFirmwareComponen
 		}
 		return rackmanager.SwitchFirmwareComponentType(n), nil
 	}
+	requires(cmd, func([]string) error {
+		_, err := read()
+		return err
+	})
+	return read
 }
 
 func newSwitchFirmwareList(p *program) *cobra.Command {
@@ -228,9 +216,6 @@ func newSwitchFirmwarePush(p *program) *cobra.Command {
 			if err != nil {
 				return document{}, err
 			}
-			if path == "" {
-				return document{}, usagef("--image is missing")
-			}
 			if name == "" {
 				name = path[strings.LastIndex(path, "/")+1:]
 			}
@@ -242,6 +227,7 @@ func newSwitchFirmwarePush(p *program) *cobra.Command {
 	component = addComponent(cmd)
 	cmd.Flags().StringVar(&path, "image", "", "`PATH` of the file on the server's host (required)")
 	cmd.Flags().StringVar(&name, "as", "", "`NAME` that the file gets on the switch (default its own)")
+	requires(cmd, func([]string) error { return imageGiven(path) })
 	return cmd
 }
 
@@ -259,6 +245,10 @@ var serviceWords = []string{"nvue-api", "fabric-telemetry", "fabric-manager", "f
 func addServices(cmd *cobra.Command, words *[]string) {
 	cmd.Flags().StringSliceVar(words, "service", nil, "`SERVICES`: "+strings.Join(serviceWords, ", ")+" (required)")
 	complete(cmd, "service", serviceWords)
+	requires(cmd, func([]string) error {
+		_, err := servicesOf(*words)
+		return err
+	})
 }
 
 func servicesOf(words []string) ([]rackmanager.SwitchService, error) {
@@ -281,12 +271,12 @@ func newSwitchCertificate(p *program) *cobra.Command {
 	var domain func() *string
 	var hello bool
 	cmd := switchJob(p, "certificate", "Install certificates and turn mutual TLS on", "Install the server's certificates for services of switches, and turn mutual TLS on.",
-		func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 			services, err := servicesOf(words)
 			if err != nil {
 				return started{}, err
 			}
-			resp, err := s.racks.ConfigureSwitchCertificate(ctx, &rackmanager.ConfigureSwitchCertificateRequest{
+			resp, err := r.s.racks.ConfigureSwitchCertificate(ctx, &rackmanager.ConfigureSwitchCertificateRequest{
 				Nodes: set, Services: services, TestHello: hello, Domain: domain(),
 			})
 			return startedBatch(resp, resp.GetResponse()), err
@@ -301,12 +291,12 @@ func newSwitchCertificate(p *program) *cobra.Command {
 func newSwitchMTLS(p *program) *cobra.Command {
 	var words []string
 	cmd := switchJob(p, "disable", "Turn mutual TLS off", "Take mutual TLS from services of switches.",
-		func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
+		func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 			services, err := servicesOf(words)
 			if err != nil {
 				return started{}, err
 			}
-			resp, err := s.racks.BatchDisableSwitchMtls(ctx, &rackmanager.BatchDisableSwitchMtlsRequest{Nodes: set, Services: services})
+			resp, err := r.s.racks.BatchDisableSwitchMtls(ctx, &rackmanager.BatchDisableSwitchMtlsRequest{Nodes: set, Services: services})
 			return startedBatch(resp, resp.GetResponse()), err
 		}, "Turn mutual TLS off on %d switches")
 	addServices(cmd, &words)
@@ -321,10 +311,7 @@ func newSwitchPassword(p *program) *cobra.Command {
 	next := loginFlags{prefix: "new-", env: envNewPassword, user: "new"}
 	cmd := switchJob(p, "password", "Change the password of an operating system user", `Change the password of a user of switches. The new one comes from
 --new-password-file, the variable `+envNewPassword+` or a prompt; the nodes log in with
-the current one.`, func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
-		if username == "" {
-			return started{}, usagef("--of-user is missing")
-		}
+the current one.`, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 		password, err := next.password(p.env)
 		if err != nil {
 			return started{}, err
@@ -332,13 +319,19 @@ the current one.`, func(ctx context.Context, s *server, set *rackmanager.NodeSet
 		if len(password) == 0 {
 			return started{}, usagef("the new password is empty")
 		}
-		resp, err := s.racks.UpdateSwitchSystemPassword(ctx, &rackmanager.UpdateSwitchSystemPasswordRequest{
+		resp, err := r.s.racks.UpdateSwitchSystemPassword(ctx, &rackmanager.UpdateSwitchSystemPasswordRequest{
 			Nodes: set, Username: username, Password: string(password),
 		})
 		return startedBatch(resp, resp.GetResponse()), err
 	}, "")
 	cmd.Flags().StringVar(&username, "of-user", "", "`USER` whose password is changed (required)")
 	cmd.Flags().StringVar(&next.file, "new-password-file", "", "`FILE` with the new password in its first line; - is standard input")
+	requires(cmd, func([]string) error {
+		if username == "" {
+			return usagef("--of-user is missing: the USER whose password is changed")
+		}
+		return nil
+	})
 	return cmd
 }
 
@@ -348,12 +341,12 @@ func newSwitchReset(p *program, sdn bool) *cobra.Command {
 	if sdn {
 		use, short, ask = "sdn-reset", "Return the fabric settings of switches to factory defaults", "Return the fabric settings of %d switches to factory defaults"
 	}
-	cmd := switchJob(p, use, short, short+".", func(ctx context.Context, s *server, set *rackmanager.NodeSet) (started, error) {
+	cmd := switchJob(p, use, short, short+".", func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
 		if sdn {
-			resp, err := s.racks.BatchResetSwitchSdnFactoryDefault(ctx, &rackmanager.BatchResetSwitchSdnFactoryDefaultRequest{Nodes: set, Domain: domain()})
+			resp, err := r.s.racks.BatchResetSwitchSdnFactoryDefault(ctx, &rackmanager.BatchResetSwitchSdnFactoryDefaultRequest{Nodes: set, Domain: domain()})
 			return startedBatch(resp, resp.GetResponse()), err
 		}
-		resp, err := s.racks.BatchResetSwitchFactoryDefault(ctx, &rackmanager.BatchResetSwitchFactoryDefaultRequest{Nodes: set, Domain: domain()})
+		resp, err := r.s.racks.BatchResetSwitchFactoryDefault(ctx, &rackmanager.BatchResetSwitchFactoryDefaultRequest{Nodes: set, Domain: domain()})
 		return startedBatch(resp, resp.GetResponse()), err
 	}, ask)
 	domain = addDomain(cmd)
@@ -368,49 +361,55 @@ them; the table tells which components have answered.
 
 ` + nodesHelp + exitHelp,
 	}
-	nodes := addNodeFlags(cmd, p)
 	nonce := cmd.Flags().String("nonce", "", "32 bytes in hexadecimal or base64, which go into every measurement (required)")
 	domain := addDomain(cmd)
-	out := answers(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := out.settle(p); err != nil {
+	requires(cmd, func([]string) error {
+		_, err := nonceBytes(*nonce)
+		return err
+	})
+	return p.asksAbout(cmd, func(ctx context.Context, r *request, set *rackmanager.NodeSet) error {
+		raw, err := nonceBytes(*nonce)
+		if err != nil {
 			return err
 		}
-		raw, err := hex.DecodeString(*nonce)
-		if err != nil {
-			raw, err = base64.StdEncoding.DecodeString(*nonce)
-		}
-		if err != nil || len(raw) != 32 {
-			return usagef("--nonce is not 32 bytes in hexadecimal or base64")
-		}
-		return p.with(cmd.Context(), func(ctx context.Context, s *server) error {
-			set, err := nodes.nodes(ctx, p, s, cmd, args, node.FamilySwitch)
-			if err != nil {
-				return err
-			}
-			resp, err := p.patient(s).racks.BatchCollectSwitchSpdmAttestationEvidence(ctx, &rackmanager.BatchCollectSwitchSpdmAttestationEvidenceRequest{
-				Targets: set.GetNodes(), Nonce: raw, Domain: domain(),
-			})
-			if err != nil {
-				return err
-			}
-			t := &table{columns: columns("NODE", "COMPONENT", "RESULT", ">BYTES", "WHY")}
-			for _, r := range resp.GetResults() {
-				if len(r.GetComponents()) == 0 {
-					t.add(r.GetNodeId(), "", resultField(r.GetStatus()), "", r.GetErrorMessage())
-				}
-				for _, c := range r.GetComponents() {
-					t.add(r.GetNodeId(), c.GetComponentId(), resultField(c.GetStatus()), len(c.GetEvidence().GetMeasurements()), c.GetErrorMessage())
-				}
-			}
-			if err := out.show(p.env, resp, t); err != nil {
-				return err
-			}
-			if !succeeded(resp.GetStatus()) {
-				return failedf("%s", cell(resp.GetMessage()))
-			}
-			return nil
+		resp, err := r.patient().racks.BatchCollectSwitchSpdmAttestationEvidence(ctx, &rackmanager.BatchCollectSwitchSpdmAttestationEvidenceRequest{
+			Targets: set.GetNodes(), Nonce: raw, Domain: domain(),
 		})
+		if err != nil {
+			return err
+		}
+		t := &table{columns: columns("NODE", "COMPONENT", "RESULT", ">BYTES", "WHY")}
+		for _, n := range resp.GetResults() {
+			if len(n.GetComponents()) == 0 {
+				t.add(n.GetNodeId(), "", resultField(n.GetStatus()), "", n.GetErrorMessage())
+			}
+			for _, c := range n.GetComponents() {
+				t.add(n.GetNodeId(), c.GetComponentId(), resultField(c.GetStatus()), len(c.GetEvidence().GetMeasurements()), c.GetErrorMessage())
+			}
+		}
+		if err := r.show(resp, t); err != nil {
+			return err
+		}
+		if !succeeded(resp.GetStatus()) {
+			return failedf("%s", cell(resp.GetMessage()))
+		}
+		return nil
+	}, node.FamilySwitch)
+}
+
+// nonceLength is how many random bytes SPDM takes (DSP0274).
+const nonceLength = 32
+
+func nonceBytes(text string) ([]byte, error) {
+	if text == "" {
+		return nil, usagef("--nonce is missing: 32 random bytes, for example \"$(openssl rand -hex 32)\"")
 	}
-	return cmd
+	raw, err := hex.DecodeString(text)
+	if err != nil {
+		raw, err = base64.StdEncoding.DecodeString(text)
+	}
+	if err != nil || len(raw) != nonceLength {
+		return nil, usagef("--nonce is not %d bytes in hexadecimal or base64", nonceLength)
+	}
+	return raw, nil
 }

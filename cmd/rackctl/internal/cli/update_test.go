@@ -279,7 +279,7 @@ func TestUpdateCut(t *testing.T) {
 // sent twice.
 func TestUpdateTakenUpAgain(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 500 * time.Millisecond })
+	b := newBench(t, func(o *sim.Options) { o.Timing.Task = 2 * time.Second })
 	hangup := sync.OnceFunc(func() { b.signals <- syscall.SIGHUP })
 	b.watch = func(line string) {
 		if installing(line) {

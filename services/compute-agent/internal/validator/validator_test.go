@@ -426,7 +426,7 @@ func TestAgentDies(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			quick := func(o *agenttest.AgentOptions) { o.DrainTimeout = 100 * time.Millisecond }
-			first := b.Start(b.with(b.options("hang")), quick)
+			first := b.Start(b.with(b.options("hang")), quick, agenttest.Mortal)
 			id := b.admit("")
 			b.await("begin-hang")
 			kill(first)
@@ -459,7 +459,7 @@ func TestAgentDies(t *testing.T) {
 		b := newBench(t)
 		stuck := filepath.Join(b.dir, "stuck")
 		require.NoError(t, os.WriteFile(stuck, nil, 0o600))
-		first := b.Start(b.with(b.options("pass")))
+		first := b.Start(b.with(b.options("pass")), agenttest.Mortal)
 		id := b.admit("")
 		b.AwaitEvent(id, "a second try", func(e job.Event) bool { return strings.Contains(e.Description, "attempt 2") })
 		first.Kill()

@@ -234,6 +234,7 @@ func TestHoldThatLapses(t *testing.T) {
 		var lapses atomic.Int32
 		f.points[agent.FailAfterIntent] = func() error {
 			if lapses.Add(1)%2 == 1 { // at the first of both nodes of each power stage
+				synctest.Wait() // the other one is not just about to ask: that would be too late to notice
 				f.hold(fmt.Errorf("%w: not certain", agent.ErrNotHeld))
 			}
 			return nil

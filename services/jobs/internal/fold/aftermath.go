@@ -65,7 +65,8 @@ func startAftermath(ctx context.Context, o Options) *aftermath {
 		parked: make(chan parkedCommand, parkedBacklog), notes: make(chan job.Event, noteBacklog), cancel: cancel,
 	}
 	a.wg.Go(func() { a.publish(ctx) })
-	a.wg.Go(func() { a.clean(ctx) })
+	a.wg.Go(func() { a.eraseAll(ctx) })
+	a.wg.Go(func() { a.dropAll(ctx) })
 	a.wg.Go(func() { a.tell(ctx) })
 	return a
 }
@@ -167,9 +168,9 @@ func (a *aftermath) persist(ctx context.Context, do func() error) bool {
 	}
 }
 
-func (a *aftermath) clean(ctx context.Context) {
+// eraseAll erases commands whenever the fold is not behind.
+func (a *aftermath) eraseAll(ctx context.Context) {
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return
@@ -179,13 +180,28 @@ func (a *aftermath) clean(ctx context.Context) {
 					return
 				}
 			}
-			err = a.o.Conn.EraseCommand(ctx, rev)
+			a.left(a.o.Conn.EraseCommand(ctx, rev))
+		}
+	}
+}
+
+// dropAll removes parked commands. It waits for nothing else: a fold that has to wait
+// for it does not catch up.
+func (a *aftermath) dropAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
 		case c := <-a.parked:
-			err = a.o.Conn.DropParked(ctx, c.ref, c.id)
+			a.left(a.o.Conn.DropParked(ctx, c.ref, c.id))
 		}
-		if err != nil && !errors.Is(err, context.Canceled) {
-			a.o.Log.Warn("command of an ended job not erased, it will expire", "partition", a.o.Partition, "err", err)
-		}
+	}
+}
+
+// left tells of a command that could not be removed.
+func (a *aftermath) left(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		a.o.Log.Warn("command of an ended job not erased, it will expire", "partition", a.o.Partition, "err", err)
 	}
 }
 

@@ -37,8 +37,10 @@ type draft struct {
 	// erase are the commands whose sealed content is not needed any more.
 	erase []bus.Revision
 
-	// diagnose says that nodes whose jobs have failed are examined.
+	// diagnose says that nodes whose jobs have failed are examined, from is the earliest
+	// moment for the next of them.
 	diagnose bool
+	from     time.Time
 
 	// input are all events taken in, to build the commit anew.
 	input    []bus.StoredEvent

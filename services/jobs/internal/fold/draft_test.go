@@ -134,6 +134,7 @@ func TestPlan(t *testing.T) {
 	now := time.Unix(500, 0).UTC()
 	at := time.Unix(300, 0).UTC()
 	deadline := time.Unix(9000, 0).UTC()
+	leaves := leaving(&job.Record{ID: id, FinishedAt: at}, time.Hour)
 	started := job.Event{Kind: job.EventStarted, ID: id, Epoch: 1, N: 1, At: at, StartedAt: at, Deadline: deadline}
 	finished := job.Event{Kind: job.EventFinished, ID: id, Epoch: 1, N: 2, At: at, State: job.StateCompleted, CommandSeq: 42}
 	asked := job.Event{
@@ -162,11 +163,11 @@ func TestPlan(t *testing.T) {
 		},
 		"a job that ends leaves its node and gets its retention": {
 			events: []job.Event{started, asked, finished}, state: job.StateCompleted,
-			timers: []timerWrite{{bus.TimerReap, id, at.Add(time.Hour)}}, ended: 1, erase: 1,
+			timers: []timerWrite{{bus.TimerReap, id, leaves}}, ended: 1, erase: 1,
 		},
 		"a job that ends with a cleanup plan has it done now": {
 			events: []job.Event{started, asked, finished}, state: job.StateCompleted, plan: []string{"cache/a"},
-			timers: []timerWrite{{bus.TimerReap, id, at.Add(time.Hour)}, {bus.TimerCleanup, id, now}}, ended: 1, erase: 1,
+			timers: []timerWrite{{bus.TimerReap, id, leaves}, {bus.TimerCleanup, id, now}}, ended: 1, erase: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +188,49 @@ func TestPlan(t *testing.T) {
 			require.LessOrEqual(t, len(p.records)+len(p.timers)+fixedMessages, d.messages)
 		})
 	}
+}
+
+func TestFamiliesDoNotLeaveTogether(t *testing.T) {
+	at, year := time.Unix(300, 0), 365*24*time.Hour
+	for first, want := range map[byte]time.Duration{0: 0, 0x80: year / 200, 0xff: year / 100} {
+		r := job.Record{ID: job.ID{first, first, first, first}, FinishedAt: at}
+		require.InDelta(t, year+want, leaving(&r, year).Sub(at), float64(time.Hour))
+	}
+}
+
+// TestExaminationsArePaced lets jobs fail together: their timers fire one after the other,
+// also over several commits, and the first one of another day at once.
+func TestExaminationsArePaced(t *testing.T) {
+	id, records := ids(3), []job.Record{}
+	for i := range id {
+		records = append(records, job.NewLeaf(leafSpec(id[i])))
+	}
+	now, at := time.Unix(500, 0).UTC(), time.Unix(300, 0).UTC()
+	examined := func(from, now time.Time, ids ...job.ID) (out []time.Time, next time.Time) {
+		d := newDraft(storeOf(records).get, map[node.Ref]bus.Lock{})
+		d.diagnose, d.from = true, from
+		for _, id := range ids {
+			take(t, d, job.Event{Kind: job.EventStarted, ID: id, Epoch: 1, N: 1, At: at, StartedAt: at})
+			take(t, d, job.Event{Kind: job.EventFinished, ID: id, Epoch: 1, N: 2, At: at, State: job.StateFailed})
+		}
+		p := makePlan(d, nil, nil, time.Hour, now)
+		for _, w := range p.timers {
+			if w.kind == bus.TimerDiagnose {
+				out = append(out, w.at)
+			}
+		}
+		return out, p.from
+	}
+	first, from := examined(time.Time{}, now, id[0], id[1])
+	require.Equal(t, []time.Time{now, now.Add(diagnosePace)}, first)
+	next, from := examined(from, now.Add(time.Millisecond), id[2])
+	require.Equal(t, []time.Time{now.Add(2 * diagnosePace)}, next)
+	tomorrow := now.Add(24 * time.Hour)
+	next, from = examined(from, tomorrow, id[2])
+	require.Equal(t, []time.Time{tomorrow}, next)
+	none, after := examined(from, tomorrow)
+	require.Empty(t, none)
+	require.Equal(t, from, after)
 }
 
 // TestChildOfABatchEndsWithoutRetentionOfItsOwn also checks that the parent is

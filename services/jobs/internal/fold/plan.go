@@ -3,6 +3,8 @@
 package fold
 
 import (
+	"encoding/binary"
+	"math"
 	"time"
 
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -19,6 +21,8 @@ type plan struct {
 	turns       []turn
 	racks       []rackTurn
 	timers      []timerWrite
+	// from is the earliest moment for the examination after those of this plan.
+	from        time.Time
 	kept        []parkedCommand
 	transitions []*rackbusv1.JobTransition
 	sequence    uint64
@@ -42,20 +46,38 @@ type rackTurn struct {
 	expect bus.Revision
 }
 
+// diagnosePace is the pause between the starts of examinations for failed jobs of a
+// partition. When thousands of jobs fail together, the timers of all others, which wait
+// in the same queue, find a turn in between.
+const diagnosePace = 100 * time.Millisecond
+
+// reapSpread is the part of the retention over which families leave that have ended at
+// the same moment, for the same reason: leaving takes its time, one family after the
+// other.
+const reapSpread = 100
+
+// leaving is when a family leaves whose top-level job has ended.
+func leaving(r *job.Record, retention time.Duration) time.Time {
+	// The first bytes of an id are random.
+	part := float64(binary.BigEndian.Uint32(r.ID[:4])) / math.MaxUint32
+	return r.FinishedAt.Add(retention + time.Duration(part*float64(retention/reapSpread)))
+}
+
 // makePlan puts a draft and the turns of the nodes it leaves together. A job
 // that was asked to stop gets its cancel timer for now, and one that has ended that
 // of its cleanup plan.
 func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration, now time.Time) *plan {
-	p := &plan{turns: turns, racks: racks, kept: d.kept, transitions: d.transitions(), sequence: d.sequence()}
+	p := &plan{turns: turns, racks: racks, kept: d.kept, transitions: d.transitions(), sequence: d.sequence(), from: d.from}
 	for _, id := range d.order {
 		ch := d.changed[id]
 		p.records = append(p.records, recordWrite{ch.after, ch.before.rev})
 		if ch.after.State.Terminal() {
 			if d.examine(&ch.after) {
-				p.timers = append(p.timers, timerWrite{bus.TimerDiagnose, id, now})
+				at := later(now, p.from)
+				p.timers, p.from = append(p.timers, timerWrite{bus.TimerDiagnose, id, at}), at.Add(diagnosePace)
 			}
 			if id.IsTopLevel() {
-				p.timers = append(p.timers, timerWrite{bus.TimerReap, id, ch.after.FinishedAt.Add(retention)})
+				p.timers = append(p.timers, timerWrite{bus.TimerReap, id, leaving(&ch.after, retention)})
 				if len(ch.after.Cleanup) > 0 {
 					p.timers = append(p.timers, timerWrite{bus.TimerCleanup, id, now})
 				}
@@ -76,6 +98,13 @@ func makePlan(d *draft, turns []turn, racks []rackTurn, retention time.Duration,
 		}
 	}
 	return p
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // write puts the plan into a transaction.

@@ -73,13 +73,14 @@ type Term struct {
 	draft   *draft
 	since   time.Time // when the draft got its first change
 	cursor  bus.Revision
+	from    time.Time // see draft
 	watched *observe.Partition
 	after   *aftermath
 }
 
 func (t *Term) newDraft() *draft {
 	d := newDraft(t.cache.get, t.locks)
-	d.diagnose = t.o.Diagnose
+	d.diagnose, d.from = t.o.Diagnose, t.from
 	return d
 }
 
@@ -293,7 +294,7 @@ func (t *Term) committed(ctx context.Context, p *plan, done bus.Commit) error {
 		t.cache.put(id, k)
 	}
 	t.cache.release()
-	t.cursor = done.Last
+	t.cursor, t.from = done.Last, p.from
 	for _, e := range d.ended {
 		delete(t.locks, e.ref)
 	}

@@ -97,7 +97,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		}, []string{"workflow_type", "is_leaf", "workflow_state", "error_code"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rackbus_workflow_failures_total",
-			Help: "Workflows that have ended without being completed, by failure code.",
+			Help: "Jobs that have ended without being completed, batches and their children alike, by failure code.",
 		}, []string{"failure_code"}),
 		cleanups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rackbus_cleanups_total", Help: "Directories of ended jobs that were to be removed, by what became of it, repetitions included.",

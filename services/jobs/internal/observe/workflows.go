@@ -35,10 +35,13 @@ func NewPartition(m *Metrics, log *slog.Logger) *Partition {
 // Existing counts a job that was in flight when this process became active.
 // Jobs that nobody was told of yet are counted by their first transition.
 func (p *Partition) Existing(r *job.Record) {
-	if r.Visible && r.PublicN > 0 && !r.State.Terminal() {
-		p.add(workflowOf(r), 1)
-		p.move(r, r.State)
+	if r.PublicN == 0 || r.State.Terminal() {
+		return
 	}
+	if r.Visible {
+		p.add(workflowOf(r), 1)
+	}
+	p.move(r, r.State)
 }
 
 // Transition counts and logs one committed change of state of r.
@@ -47,11 +50,16 @@ func (p *Partition) Transition(r *job.Record, t job.Transition) {
 	p.write(r, t)
 }
 
+// count takes a change into account. Workflows are, as published, the jobs whose ids
+// callers have; the backlog and the failures have the children of batches too.
 func (p *Partition) count(r *job.Record, t job.Transition) {
+	p.move(r, t.To)
+	if t.To.Terminal() && t.To != job.StateCompleted {
+		p.m.failures.WithLabelValues(failureLabel(r.Failure)).Inc()
+	}
 	if !r.Visible {
 		return
 	}
-	p.move(r, t.To)
 	w := workflowOf(r)
 	if t.From == job.StateUnspecified {
 		p.m.workflows.WithLabelValues(w.typ, w.leaf, "queued", "none").Inc()
@@ -70,7 +78,6 @@ func (p *Partition) count(r *job.Record, t job.Transition) {
 		code = r.Failure.Code
 	}
 	p.m.workflows.WithLabelValues(w.typ, w.leaf, "failed", code.Label()).Inc()
-	p.m.failures.WithLabelValues(failureLabel(r.Failure)).Inc()
 }
 
 // failureLabel is a code of the table: others could have any number of values.

@@ -120,7 +120,7 @@ func TestConfigureManagerInTime(t *testing.T) {
 	l.enable(0)
 	l.switches[0].SetKnobs(nvswitch.Knobs{NMXC: nvswitch.NMXCKnobs{Delay: nvswitch.Duration(time.Minute)}})
 	l.timing.Rollback = 4 * time.Second
-	ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 	defer cancel()
 	out := l.configure(ctx, topology)
 	require.NoError(t, ctx.Err())

@@ -62,7 +62,7 @@ func newSite(t *testing.T) *site {
 func (s *site) start(point string, n int) (died <-chan struct{}) {
 	s.T.Helper()
 	timing := bus.DefaultTiming(1)
-	timing.SessionTTL, timing.SessionRenew, timing.SessionMargin = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	timing.SessionTTL, timing.SessionRenew, timing.SessionMargin = 3*time.Second, 300*time.Millisecond, 300*time.Millisecond
 	timing.AckWait, timing.WorkInterval, timing.NakBusy = time.Second, 300*time.Millisecond, 200*time.Millisecond
 	conn, err := bus.Connect(bus.Options{URLs: []string{s.URL()}, Name: "agent", Role: "agent-switch", Replicas: 1, Timing: timing, Logger: s.log})
 	require.NoError(s.T, err)

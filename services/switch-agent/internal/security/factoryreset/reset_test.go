@@ -51,7 +51,9 @@ func reset(b *securitytest.Bench, change ...func(*factoryreset.Timing)) security
 }
 
 func bench(t *testing.T, change ...func(*securitytest.Setup)) *securitytest.Bench {
-	b := securitytest.New(t, change...)
+	// A switch is away for long enough to be seen away on a busy machine.
+	away := func(s *securitytest.Setup) { s.Sim.Timing.Reboot = time.Second }
+	b := securitytest.New(t, append([]func(*securitytest.Setup){away}, change...)...)
 	b.Provision("nvue")
 	return b
 }
@@ -106,7 +108,7 @@ func TestI3NewHostKeyIsKnownAfterwards(t *testing.T) {
 // The switch takes the password of the factory while it has not gone down yet.
 func TestASwitchThatHasNotGoneDownIsNotFinished(t *testing.T) {
 	t.Parallel()
-	b := bench(t, func(s *securitytest.Setup) { s.Sim.Timing.Shutdown = 500 * time.Millisecond })
+	b := bench(t, func(s *securitytest.Setup) { s.Sim.Timing.Shutdown = 2 * time.Second })
 	j := reset(b, func(l *factoryreset.Timing) { l.Down = securitytest.Patience })
 	j.Events = func(e job.Event) {
 		if len(e.Stages) == 2 && e.Stages[1].Status == job.StageRunning && b.Sim.Reboots() == 0 {
