@@ -16,8 +16,8 @@ export RACKBUS_SOURCES=$(find . -path ./bin -prune -o -path ./.git -prune -o -na
   sort -z | xargs -0 sha256sum | sha256sum)
 
 # One go test for all, so that the binaries of one module are built while the tests of another wait. Tests wait more than
-# they compute: one package more than there are processors.
-go test -p $(($(nproc) + 1)) "$@" $(go list -m -f '{{.Dir}}/...') 2>&1 | tee "$log" |
+# they compute: two packages more than there are processors.
+go test -p $(($(nproc) + 2)) "$@" $(go list -m -f '{{.Dir}}/...') 2>&1 | tee "$log" |
   grep --line-buffered -v -F -e '[no test files]' -e 'matched no packages'
 if [ "${PIPESTATUS[0]}" -eq 0 ]; then
   echo "== all tests passed"

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -294,4 +295,40 @@ func TestControl(t *testing.T) {
 	status, _ = call("POST", "devices/compute-0001/restart", "")
 	require.Equal(t, 204, status)
 	require.Equal(t, 1, rack.Devices()[0].Resets())
+}
+
+func TestMute(t *testing.T) {
+	t.Parallel()
+	rack, d, c := tray(t)
+	require.Equal(t, 200, c.get(system).status)
+	var rule faults.Rule
+	require.NoError(t, json.Unmarshal([]byte(`{"action":"Mute","remaining":1}`), &rule))
+	_, err := rack.AddFault(rule)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", d.Addr())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = conn.Write([]byte("hello"))
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout(), "it takes the connection and says nothing")
+	require.Equal(t, 200, c.get(system).status, "the next one is served")
+
+	// A muted connection ends with the rack.
+	rule.ID, rule.Remaining = "", 0
+	_, err = rack.AddFault(rule)
+	require.NoError(t, err)
+	second, err := net.Dial("tcp", d.Addr())
+	require.NoError(t, err)
+	defer second.Close()
+	third, err := net.Dial("tcp", d.Addr())
+	require.NoError(t, err)
+	defer third.Close()
+	require.NoError(t, rack.Close())
+	require.NoError(t, second.SetReadDeadline(time.Now().Add(5*time.Second)))
+	_, err = second.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
 }

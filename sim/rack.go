@@ -19,6 +19,7 @@ import (
 	"github.com/rackbus/rackbus/sim/faults"
 	"github.com/rackbus/rackbus/sim/internal/door"
 	"github.com/rackbus/rackbus/sim/internal/exchange"
+	"github.com/rackbus/rackbus/sim/internal/selfsigned"
 	"github.com/rackbus/rackbus/sim/nvswitch"
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
@@ -52,7 +53,8 @@ func Start(ctx context.Context, opts Options) (*Rack, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	cert, err := selfSigned()
+	// All devices share one, as the BMCs of a batch do.
+	cert, err := selfsigned.New("racksim", netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func TestRequestLog(t *testing.T) {
 	require.Equal(t, true, log[2]["complete"], "small unread bodies are received")
 
 	require.Len(t, rack.Requests(d.ID(), reqlog.Filter{Writes: true}), 2)
-	require.Len(t, rack.Requests("other-*", reqlog.Filter{}), 0)
+	require.Empty(t, rack.Requests("other-*", reqlog.Filter{}))
 	require.Len(t, rack.Requests("", reqlog.Filter{Path: "/redfish/v1/Systems/*"}), 1)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus/broker"
 	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
@@ -57,7 +58,7 @@ func TestC3LostAnswerIsFound(t *testing.T) {
 func TestBrokerRestartIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	dir := brokertest.StoreDir(t)
-	port := brokertest.FreePorts(t, 1)[0]
+	port := porttest.Free(t, 1)[0]
 	b := brokertest.StartIn(t, dir, port)
 	h := &harness{t: t, b: b}
 	h.conn = h.connect()

@@ -34,15 +34,17 @@ func (a *Admitter) reapAtLimit(ctx context.Context) (freed bool, err error) {
 	return n > 0, err
 }
 
-// ReapExpired removes every job family whose retention has ended, but for those
-// with a cleanup plan, and returns how many records that freed. Timers do so in
+// ReapExpired removes every job family whose retention has ended, but for those that
+// leave something behind, and returns how many records that freed. Timers do so in
 // time; this is for a site at its limit.
 func (a *Admitter) ReapExpired(ctx context.Context) (int64, error) {
 	var expired []job.ID
 	now := time.Now()
 	err := a.opts.Conn.TopLevelRecords(ctx, func(r job.Record) {
-		// The timer of a job with a cleanup plan has its last try at the plan.
-		if r.State.Terminal() && len(r.Cleanup) == 0 && !now.Before(r.FinishedAt.Add(a.opts.Retention)) {
+		// The timer of a job with a cleanup plan has its last try at the plan, and that of
+		// a diagnosis removes the evidence.
+		leaves := len(r.Cleanup) > 0 || r.Type == job.TypeNodeDiagnostics
+		if r.State.Terminal() && !leaves && !now.Before(r.FinishedAt.Add(a.opts.Retention)) {
 			expired = append(expired, r.ID)
 		}
 	})

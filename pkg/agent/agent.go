@@ -132,12 +132,10 @@ func (a *Agent) take(ctx, root context.Context) {
 			taken := 0
 			err := commands.Fetch(ctx, n, func(d *bus.Delivery) {
 				taken++
-				a.tasks.Add(1)
-				go func() {
-					defer a.tasks.Done()
+				a.tasks.Go(func() {
 					defer func() { <-a.slots }()
 					a.handle(root, d)
-				}()
+				})
 			})
 			for range n - taken {
 				<-a.slots

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,12 +26,22 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus/bustest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/secret"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for leases and limits, hardly ever for a processor.
+const sideBySide = "6"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait of these tests; none is expected to last so long.
 const patience = 20 * time.Second
@@ -64,7 +75,7 @@ type site struct {
 
 func newSite(t testing.TB, timing bus.Timing) *site {
 	t.Helper()
-	s := &site{t: t, store: brokertest.StoreDir(t), port: brokertest.FreePorts(t, 1)[0], timing: timing}
+	s := &site{t: t, store: brokertest.StoreDir(t), port: porttest.Free(t, 1)[0], timing: timing}
 	s.startBroker()
 	// The test itself is patient where its agents are not.
 	apiTiming := timing

@@ -28,7 +28,7 @@ func TestWorkflowSeesItsJob(t *testing.T) {
 		deadline = task.Deadline()
 		secrets = task.Secrets(&rackbusv1.DownloadSecrets{})
 		err := task.RunStages(ctx, []agent.Stage{
-			{Name: "first", Description: "First stage", Run: func(context.Context) error { return nil }},
+			{Name: "first", Description: "First stage", Run: func(context.Context) error { task.Progress(100, "sent"); return nil }},
 			{
 				Name: "second", Description: "Second stage", Text: "Step 2: second stage", Interruptible: true,
 				Run: func(ctx context.Context) error {
@@ -44,7 +44,8 @@ func TestWorkflowSeesItsJob(t *testing.T) {
 	}}, nil)
 	id := s.admit(order{limit: time.Hour})
 	<-waiting
-	s.awaitEvent(id, func(e job.Event) bool { return e.Description == "Step 2: second stage" })
+	second := last(s.awaitEvent(id, func(e job.Event) bool { return e.Description == "Step 2: second stage" }))
+	require.Zero(t, second.Percent, "of this stage")
 	s.ask(id, job.CancelGraceful, job.CancelReasonOperator)
 	end := last(s.await(id))
 

@@ -122,7 +122,7 @@ func (t *Task) publishProgress(ctx context.Context) bool {
 	return true
 }
 
-// Progress tells how far the job is: percent from 0 to 100 and a text for people.
+// Progress tells how far the stage is: percent from 0 to 100 and a text for people.
 func (t *Task) Progress(percent int, description string) {
 	description = t.mask.progress(description)
 	t.mu.Lock()
@@ -197,6 +197,7 @@ func (t *Task) enter(ctx context.Context, s *Stage, limit time.Duration, observe
 	t.mu.Lock()
 	t.stage, t.cutStage = s, cut
 	t.description = cmp.Or(s.Text, s.Description)
+	t.percent = 0 // that of the stage before would read as if this one were done
 	t.timeline, _ = t.timeline.Start(now())
 	if s.pinned() && (observe || s.Resume == Resumable) {
 		t.pinLocked(limit)
@@ -259,6 +260,10 @@ func (t *Task) completeCurrent() {
 func (t *Task) skipCurrent(reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// Alone, a reason reads as if it were said of the job.
+	if stage, ok := t.timeline.Current(); ok {
+		reason = "Stage " + stage.Name + " skipped: " + reason
+	}
 	t.timeline, _ = t.timeline.Skip(now(), nil)
 	t.description = reason
 }

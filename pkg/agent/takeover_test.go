@@ -346,7 +346,7 @@ func TestOneClaimWins(t *testing.T) {
 		}
 		close(begin)
 		first, second := <-won, <-won
-		require.True(t, (first == nil) != (second == nil), "job %s: %v, %v", id, first, second)
+		require.NotEqual(t, first == nil, second == nil, "job %s: %v, %v", id, first, second)
 		ck, _ := s.checkpoint(id)
 		require.EqualValues(t, 1, ck.GetEpoch())
 	}

@@ -19,9 +19,6 @@ const hdrOperation = "KV-Operation"
 // so that whoever watches it learns of the removal.
 const catalogTombstoneTTL = time.Hour
 
-// MaxCatalogWrites is how many entries of the catalogue change together.
-const MaxCatalogWrites = maxBatch - 2
-
 // CatalogKey names one entry of the firmware catalogue.
 type CatalogKey struct{ subject string }
 

@@ -35,7 +35,7 @@ func startCluster(t *testing.T, options ...broker.Options) ([]*broker.Broker, *C
 		return false
 	})
 	timing := DefaultTiming(3)
-	timing.Request = 2 * time.Second
+	timing.Request = 5 * time.Second
 	c := open(t, "", func(o *Options) { o.URLs, o.Replicas, o.Timing = urls, 3, timing })
 	require.NoError(t, c.Provision(t.Context()))
 	return brokers, c

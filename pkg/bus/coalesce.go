@@ -46,8 +46,7 @@ type coalescer struct {
 
 func newCoalescer(c *Conn, stream string) *coalescer {
 	w := &coalescer{c: c, stream: stream, in: make(chan write, coalesceMax), slots: make(chan struct{}, coalesceInFlight)}
-	w.wg.Add(1)
-	go w.run()
+	w.wg.Go(w.run)
 	return w
 }
 
@@ -74,7 +73,6 @@ func (w *coalescer) write(ctx context.Context, m *nats.Msg) (Revision, error) {
 }
 
 func (w *coalescer) run() {
-	defer w.wg.Done()
 	for {
 		select {
 		case <-w.c.ctx.Done():
@@ -104,15 +102,13 @@ func (w *coalescer) collect(first write) []write {
 
 func (w *coalescer) dispatch(group []write) {
 	w.slots <- struct{}{}
-	w.wg.Add(1)
-	go func() {
-		defer w.wg.Done()
+	w.wg.Go(func() {
 		defer func() { <-w.slots }()
 		if len(group) >= coalesceMin && w.writeBatch(group) {
 			return
 		}
 		w.writeSingly(group)
-	}()
+	})
 }
 
 // writeBatch reports whether the group is written; if not, nothing of it is,
@@ -138,12 +134,10 @@ func (w *coalescer) writeBatch(group []write) bool {
 func (w *coalescer) writeSingly(group []write) {
 	var wg sync.WaitGroup
 	for _, g := range group {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			rev, err := w.c.publish(w.c.ctx, g.msg)
 			g.done <- writeResult{rev, err}
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
-	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
+	"github.com/rackbus/rackbus/pkg/porttest"
 )
 
 // A broker whose disk is full makes the process not ready and its writes
@@ -24,7 +24,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("needs the right to mount a small file system: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(store, syscall.MNT_DETACH)) })
-	options := broker.Options{Name: "full", StoreDir: filepath.Join(store, "bus"), Host: "127.0.0.1", Port: brokertest.FreePorts(t, 1)[0]}
+	options := broker.Options{Name: "full", StoreDir: filepath.Join(store, "bus"), Host: "127.0.0.1", Port: porttest.Free(t, 1)[0]}
 	b, err := broker.Start(options)
 	require.NoError(t, err)
 	stopped := false

@@ -61,7 +61,7 @@ func (c *Conn) PutEvidence(ctx context.Context, name EvidenceName, r io.Reader) 
 		return Evidence{}, err
 	}
 	e := Evidence{Name: name, Size: up.size, Digest: up.digest(), StoredAt: time.Now().UTC(), chunked: up.chunked}
-	_, err := c.putObject(ctx, evidence(), objectMeta{
+	err := c.putObject(ctx, evidence(), objectMeta{
 		Name: name.String(), NUID: e.nuid, Size: e.Size, Chunks: e.chunks, ModTime: e.StoredAt.Format(time.RFC3339Nano),
 	}, e.Digest)
 	if err != nil {

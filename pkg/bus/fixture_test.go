@@ -4,6 +4,7 @@ package bus
 
 import (
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -20,6 +21,9 @@ import (
 	"github.com/rackbus/rackbus/pkg/node"
 )
 
+// The tests wait for leases and timers more than for a processor.
+const sideBySide = "4"
+
 func TestMain(m *testing.M) {
 	if store := os.Getenv(storeOfProcess); store != "" {
 		if err := serve(store); err != nil {
@@ -27,6 +31,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

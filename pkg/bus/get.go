@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 // multiGetSubjects is how many subjects one multi-get names. The broker answers
 // at most 1,024.
 const multiGetSubjects = 500
+
+// multiGetBytes is after how many bytes the broker ends the answer to a multi-get. Without
+// it that would be as much as it keeps for a slow client at most, which it then cuts off.
+const multiGetBytes = 16 << 20
 
 // stored is one message as a stream holds it.
 type stored struct {
@@ -124,7 +129,7 @@ func (c *Conn) multiGet(ctx context.Context, stream string, subjects []string, a
 	out := make(map[string]stored, len(subjects))
 	for start := 0; start < len(subjects); start += multiGetSubjects {
 		chunk := subjects[start:min(start+multiGetSubjects, len(subjects))]
-		upTo, err := c.multiGetChunk(ctx, stream, chunk, out)
+		upTo, err := c.multiGetAll(ctx, stream, chunk, out)
 		if err != nil {
 			return nil, err
 		}
@@ -135,6 +140,22 @@ func (c *Conn) multiGet(ctx context.Context, stream string, subjects []string, a
 		}
 	}
 	return out, nil
+}
+
+// multiGetAll fills out, in several requests when one answer would be too large, and
+// returns the least revision that an answering replica had.
+func (c *Conn) multiGetAll(ctx context.Context, stream string, subjects []string, out map[string]stored) (Revision, error) {
+	upTo, whole, err := c.multiGetChunk(ctx, stream, subjects, out)
+	for err == nil && !whole {
+		subjects = slices.DeleteFunc(slices.Clone(subjects), func(s string) bool { _, has := out[s]; return has })
+		if len(subjects) == 0 {
+			break
+		}
+		var next Revision
+		next, whole, err = c.multiGetChunk(ctx, stream, subjects, out)
+		upTo = min(upTo, next)
+	}
+	return upTo, err
 }
 
 func (c *Conn) leaderGetEach(ctx context.Context, stream string, subjects []string, out map[string]stored) error {
@@ -152,16 +173,17 @@ func (c *Conn) leaderGetEach(ctx context.Context, stream string, subjects []stri
 	return nil
 }
 
-// multiGetChunk fills out and returns the revision the answering replica had.
-func (c *Conn) multiGetChunk(ctx context.Context, stream string, subjects []string, out map[string]stored) (Revision, error) {
-	req, err := json.Marshal(map[string]any{"multi_last": subjects})
+// multiGetChunk fills out and returns the revision the answering replica had. whole says
+// that nothing was left out because the answer would have been too large.
+func (c *Conn) multiGetChunk(ctx context.Context, stream string, subjects []string, out map[string]stored) (upTo Revision, whole bool, err error) {
+	req, err := json.Marshal(map[string]any{"multi_last": subjects, "max_bytes": multiGetBytes})
 	if err != nil {
-		return 0, fmt.Errorf("encode request: %w", err)
+		return 0, false, fmt.Errorf("encode request: %w", err)
 	}
 	inbox := c.nc.NewRespInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
-		return 0, classify("multi-get", err, false)
+		return 0, false, classify("multi-get", err, false)
 	}
 	defer func() {
 		if err := sub.Unsubscribe(); err != nil {
@@ -169,37 +191,40 @@ func (c *Conn) multiGetChunk(ctx context.Context, stream string, subjects []stri
 		}
 	}()
 	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, req); err != nil {
-		return 0, classify("multi-get", err, false)
+		return 0, false, classify("multi-get", err, false)
 	}
 	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return 0, classify("multi-get", err, false)
+			return 0, false, classify("multi-get", err, false)
 		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
+		status, description := m.Header.Get("Status"), m.Header.Get("Description")
+		switch {
+		case status == "":
 			s, err := storedFromDirect(m)
 			if err != nil {
-				return 0, err
+				return 0, false, err
 			}
 			out[s.subject] = s
-		case "204":
-			upTo, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+		case status == "204":
+			seq, err := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
 			if err != nil {
-				upTo = 0
+				seq = 0
 			}
-			return Revision(upTo), nil
-		case "404":
-			return 0, nil
-		case "503":
-			return 0, fmt.Errorf("multi-get: %w: no responders", ErrUnavailable)
-		default:
-			return 0, fmt.Errorf("multi-get: %w: status %s %s", ErrUnavailable, status, m.Header.Get("Description"))
+			left := m.Header.Get("Nats-Num-Pending")
+			return Revision(seq), left == "" || left == "0", nil
+		case status == "404" && description == noResults:
+			return 0, true, nil
+		default: // also a 404 for one that the broker has and cannot load
+			return 0, false, fmt.Errorf("multi-get: %w: status %s %s", ErrUnavailable, status, description)
 		}
 	}
 }
+
+// noResults is how the broker says that none of the subjects has a message.
+const noResults = "No Results"
 
 // put writes one message and returns its revision. expect nil means that any
 // state of the key is fine; ttl 0 means that it stays.

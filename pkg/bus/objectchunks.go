@@ -85,19 +85,20 @@ func metaOf(s stored) (objectMeta, error) {
 }
 
 // putObject describes an object whose content is stored.
-func (c *Conn) putObject(ctx context.Context, in bucket, m objectMeta, d Digest, with ...messageOption) (Revision, error) {
+func (c *Conn) putObject(ctx context.Context, in bucket, m objectMeta, d Digest, with ...messageOption) error {
 	m.Bucket, m.Digest = in.name, "SHA-256="+base64.URLEncoding.EncodeToString(d[:])
 	m.Options.ChunkSize = blobChunk
 	data, err := json.Marshal(m)
 	if err != nil {
-		return 0, fmt.Errorf("encode object %s: %w", m.Name, err)
+		return fmt.Errorf("encode object %s: %w", m.Name, err)
 	}
 	msg := newMessage(in.metaSubject(m.Name), data)
 	msg.Header.Set(hdrRollup, "sub")
 	for _, w := range with {
 		w(msg)
 	}
-	return c.publish(ctx, msg)
+	_, err = c.publish(ctx, msg)
+	return err
 }
 
 // chunkUpload sends the chunks of one object, a few of them at a time.

@@ -125,10 +125,9 @@ func (c *Conn) KeepBlob(ctx context.Context, d Digest) (bool, error) {
 }
 
 func (c *Conn) putMeta(ctx context.Context, b Blob, expect Revision) error {
-	_, err := c.putObject(ctx, blobs(), objectMeta{
+	return c.putObject(ctx, blobs(), objectMeta{
 		Name: b.Digest.name(), NUID: b.nuid, Size: b.Size, Chunks: b.chunks, ModTime: time.Time{}.Format(time.RFC3339),
 	}, b.Digest, expecting(expect))
-	return err
 }
 
 // ReadBlob writes the bytes of a blob to w and verifies them. It wraps

@@ -334,9 +334,10 @@ func (c *Conn) CountFamily(ctx context.Context, id job.ID) (int64, error) {
 	return c.countSubjects(ctx, streamState, familySubjects(id))
 }
 
-// ScanRecords gives the records of one event partition to each, in no order. On
-// a replica they may be some milliseconds old.
-func (c *Conn) ScanRecords(ctx context.Context, partition int, each func(job.Record)) error {
+// ScanRecords gives the records of one event partition to each, in no order. A
+// replica that has not applied atLeast yet is not believed; what has changed later
+// may be some milliseconds old.
+func (c *Conn) ScanRecords(ctx context.Context, partition int, atLeast Revision, each func(job.Record)) error {
 	subjects, err := c.listSubjects(ctx, streamState, subjJobPrefix+">")
 	if err != nil {
 		return err
@@ -349,7 +350,7 @@ func (c *Conn) ScanRecords(ctx context.Context, partition int, each func(job.Rec
 		}
 	}
 	for start := 0; start < len(mine); start += multiGetSubjects {
-		found, err := c.multiGet(ctx, streamState, mine[start:min(start+multiGetSubjects, len(mine))], 0)
+		found, err := c.multiGet(ctx, streamState, mine[start:min(start+multiGetSubjects, len(mine))], atLeast)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,30 @@ func TestRackPowerGuardInTransactions(t *testing.T) {
 	held, err := c.TakeRackPower(ctx, "rack 1", &rackbusv1.RackPower{V: 1, Holder: "b"}, time.Minute)
 	require.NoError(t, err, "a synchronous operation gets what a job has released")
 	require.NoError(t, c.ReleaseRackPower(ctx, held))
+}
+
+// TestManyLargeRecordsAreReadWhole reads more than the broker puts into one answer.
+func TestManyLargeRecordsAreReadWhole(t *testing.T) {
+	t.Parallel()
+	c, _ := provisioned(t)
+	const records, size = 40, 1 << 20
+	require.Greater(t, records*size, 2*multiGetBytes)
+	var ids []job.ID
+	for i := range records {
+		r := leafRecord(newID(t), fmt.Sprint("n", i))
+		r.ResultJSON = strings.Repeat("x", size)
+		tx := c.Begin()
+		tx.CreateRecord(&r)
+		_, err := tx.Commit(t.Context())
+		require.NoError(t, err)
+		ids = append(ids, r.ID)
+	}
+	found, err := c.Records(t.Context(), append(ids, newID(t)), 0)
+	require.NoError(t, err)
+	require.Len(t, found, records)
+	none, err := c.Records(t.Context(), []job.ID{newID(t)}, 0)
+	require.NoError(t, err)
+	require.Empty(t, none)
 }
 
 func TestCommandsAreErasedBySequence(t *testing.T) {

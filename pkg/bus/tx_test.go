@@ -3,7 +3,6 @@
 package bus
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -121,7 +120,7 @@ func TestC3LostCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			direct, b := provisioned(t)
 			proxy := startCutter(t, b.URL())
-			c := open(t, proxy.url())
+			c := open(t, proxy.url(), func(o *Options) { o.Timing.Request = 1500 * time.Millisecond })
 			await(t, "the connection", func() bool { return c.nc.IsConnected() })
 			tx := direct.Begin()
 			tx.SetCursor(1, 5, Absent)
@@ -241,5 +240,5 @@ func TestGoneHidesTheWholeFamily(t *testing.T) {
 	tx = c.Begin()
 	tx.MarkGone(id)
 	_, err = tx.Commit(t.Context())
-	require.True(t, errors.Is(err, ErrConflict), "a family leaves once")
+	require.ErrorIs(t, err, ErrConflict, "a family leaves once")
 }

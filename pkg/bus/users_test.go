@@ -322,7 +322,7 @@ func (s *site) timers(ctx context.Context, jobs *Conn) {
 	}
 	stop()
 	require.ErrorIs(t, <-done, context.Canceled)
-	require.NoError(t, jobs.ScanRecords(ctx, 0, func(job.Record) {}))
+	require.NoError(t, jobs.ScanRecords(ctx, 0, 0, func(job.Record) {}))
 }
 
 // watch follows the records until the job's is seen.

@@ -130,6 +130,8 @@ func TestFaults(t *testing.T) {
 				`timing.bus.work_interval = "6s": must be less than ack_wait (6s)`, `timing.bus.fold_renew = "5s": must be less than fold_ttl (5s)`}},
 		{name: "standalone", process: config.ProcessStandalone, content: "[standalone]\ndata_dir = \"\"\nbus_listen = \"4222\"\n[tls]\ninsecure = true", environ: []string{allowInsecure},
 			want: []string{`standalone.data_dir = "": must not be blank`, `standalone.bus_listen = "4222": must be host:port`}},
+		{name: "bus for everybody", process: config.ProcessStandalone, content: "[standalone]\nbus_listen = \"127.0.0.1:4222\"\n[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"",
+			want: []string{`standalone.bus_listen = "127.0.0.1:4222": needs RACKBUS_ALLOW_INSECURE=1 in the environment`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ Environment variables replace values of the file: ` + "`RACKBUS_`" + `, then the
 
 Durations are text with a unit: ` + "`\"500ms\"`, `\"30s\"`, `\"1h30m\"`" + `.
 
-` + "`RACKBUS_ALLOW_INSECURE=1`" + ` in the environment is the second key to ` + "`tls.insecure`" + ` (flag ` + "`--insecure`" + `), ` + "`switches.allow_loopback_targets`" + ` and ` + "`switches.test_ports`" + `; it has no place in the file.
+` + "`RACKBUS_ALLOW_INSECURE=1`" + ` in the environment is the second key to ` + "`tls.insecure`" + ` (flag ` + "`--insecure`" + `), ` + "`switches.allow_loopback_targets`" + `, ` + "`switches.test_ports`" + ` and ` + "`standalone.bus_listen`" + `; it has no place in the file.
 `
 
 // Reference returns the description of all keys as Markdown.

@@ -285,6 +285,6 @@ type Validation struct {
 type Standalone struct {
 	// Directory of the NATS server's store. The keys are made beside it, in `keys`, unless `keys.dir` is set.
 	DataDir string `koanf:"data_dir"`
-	// Address on which the NATS server also accepts connections, for example 127.0.0.1:4222; empty for none.
+	// Address on which the NATS server also accepts connections, for example 127.0.0.1:4222; empty for none. It asks for no password and no certificate: whoever reaches it can do everything. For tests only: it also needs RACKBUS_ALLOW_INSECURE=1 in the environment.
 	BusListen string `koanf:"bus_listen"`
 }

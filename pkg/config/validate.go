@@ -133,19 +133,21 @@ func (c *Config) checkSwitches(p Process, faults *Faults) {
 	}
 }
 
+// needsGate says that a setting is for tests only.
+const needsGate = "needs " + envInsecure + "=1 in the environment"
+
 // checkTestTargets refuses what only a simulated rack needs: on a real one it would
 // send the credentials of switches to whatever listens on this host.
 func (c *Config) checkTestTargets(faults *Faults) {
 	if c.insecureAllowed {
 		return
 	}
-	const needs = "needs " + envInsecure + "=1 in the environment"
 	if c.Switches.AllowLoopbackTargets {
-		faults.add("switches.allow_loopback_targets", true, needs)
+		faults.add("switches.allow_loopback_targets", true, needsGate)
 	}
 	for _, f := range fieldsOf("switches.test_ports.", reflect.ValueOf(c.Switches.TestPorts)) {
 		if port := f.value.Uint(); port != 0 {
-			faults.add(f.path, port, needs)
+			faults.add(f.path, port, needsGate)
 		}
 	}
 }
@@ -303,6 +305,9 @@ func (c *Config) checkStandalone(faults *Faults) {
 	if c.Standalone.BusListen != "" {
 		if _, _, err := net.SplitHostPort(c.Standalone.BusListen); err != nil {
 			faults.add("standalone.bus_listen", c.Standalone.BusListen, "must be host:port")
+		}
+		if !c.insecureAllowed {
+			faults.add("standalone.bus_listen", c.Standalone.BusListen, needsGate)
 		}
 	}
 }

@@ -96,6 +96,7 @@ func TestSecretsAreMasked(t *testing.T) {
 		"curl":           map[string]any{"Message": "sudo: root : COMMAND=/usr/bin/curl -k -u root:" + secret + " https://bmc/redfish/v1"},
 		"ipmitool":       map[string]any{"Message": "ipmitool -H bmc -p 623 -U root -P " + secret + " chassis status"},
 		"sshpass":        map[string]any{"Message": "sshpass -p '" + secret + " x' ssh root@host"},
+		"tabs":           map[string]any{"Message": "curl\t-u root:" + secret + "\thttps://bmc"},
 		"long option":    map[string]any{"Message": "tool --password " + secret + " run"},
 		"signed URL AWS": map[string]any{"Uri": "https://host/x?X-Amz-Signature=" + secret},
 	} {

@@ -102,8 +102,8 @@ func powerActions(history History) []*rackbusv1.PowerAction {
 	}
 	for i := range history.Events {
 		e := &history.Events[i]
-		// The only notes in the history of a job on a node tell of such a change.
-		if e.Kind == job.EventNote {
+		// Notes in the history of a job on a node tell of such a change, but for those about its place in the line.
+		if e.Kind == job.EventNote && e.Left.IsZero() {
 			add("", Span{e.At, e.At.Add(forcedSpan)})
 		}
 		for _, s := range e.Stages {
@@ -134,13 +134,6 @@ func powerActions(history History) []*rackbusv1.PowerAction {
 		return cmp.Or(a.GetFrom().AsTime().Compare(b.GetFrom().AsTime()), strings.Compare(a.GetStage(), b.GetStage()))
 	})
 	return out
-}
-
-// during reports whether one of the times lies where the failed job worked.
-func (l *look) during(times []any, device bool) bool {
-	return !l.Job.From.IsZero() && slices.ContainsFunc(times, func(v any) bool {
-		return slices.ContainsFunc(l.moments(v, device), l.Job.near)
-	})
 }
 
 // look is one look of the rules at a node.
@@ -205,6 +198,13 @@ func (l *look) moments(value any, device bool) []time.Time {
 	return out
 }
 
+// during reports whether one of the times lies where the failed job worked.
+func (l *look) during(times []any, device bool) bool {
+	return !l.Job.From.IsZero() && slices.ContainsFunc(times, func(v any) bool {
+		return slices.ContainsFunc(l.moments(v, device), l.Job.near)
+	})
+}
+
 // older reports whether all the times there are lie before the period.
 func (l *look) older(times []any, device bool) bool {
 	for _, v := range times {
@@ -216,8 +216,8 @@ func (l *look) older(times []any, device bool) bool {
 	return len(times) > 0
 }
 
-// ours reports whether one of the times lies where our job switched the power, or may
-// lie there.
+// ours reports whether all the times there are lie where our job switched the power, or
+// may lie there.
 func (l *look) ours(times []any, device bool) bool {
 	if len(l.Ours) == 0 {
 		return false

@@ -90,13 +90,16 @@ func TestPeriodOfAnOrder(t *testing.T) {
 
 // TestPowerActionsOfAnOrder: a stage that was resumed counts from its first start, one
 // that has no end until the job ended, and a change that was forced beside the job for a
-// while.
+// while. That the job before it has left the node is none.
 func TestPowerActionsOfAnOrder(t *testing.T) {
 	switching := func(from, to time.Time) job.Stage {
 		return job.Stage{Name: "activate", Status: job.StageRunning, SwitchesPower: true, StartedAt: from, FinishedAt: to}
 	}
 	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
+	inLine := event(job.EventNote, at(-100))
+	inLine.Left = job.ID{2}
 	o := Order(job.ID{1}, History{Events: []bus.StoredEvent{
+		inLine,
 		event(job.EventNote, at(-90)),
 		event(job.EventProgress, at(-40), switching(at(-41), time.Time{})),
 		event(job.EventProgress, at(-30), switching(at(-35), time.Time{})),

@@ -5,7 +5,6 @@ package diagnostics
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +98,7 @@ func TestEveryRuleIsRecognised(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rules {
 		t.Run(r.Signature, func(t *testing.T) {
-			require.Regexp(t, regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`), r.Signature)
+			require.Regexp(t, `^[A-Z][A-Z0-9_]+$`, r.Signature)
 			require.False(t, seen[r.Signature], "a signature has one row")
 			seen[r.Signature] = true
 			require.NotEmpty(t, r.Summary)

@@ -226,9 +226,11 @@ func TestWhatGoesWrong(t *testing.T) {
 			})
 		}, "this is not Ironic"},
 		"slow": {func(r *rig) {
-			r.options.Request = 50 * time.Millisecond
-			r.Answer(func(_ http.ResponseWriter, q *http.Request) bool {
-				<-q.Context().Done() // until the client gives up
+			r.options.Request = time.Second
+			never := make(chan struct{})
+			r.t.Cleanup(func() { close(never) })
+			r.Answer(func(http.ResponseWriter, *http.Request) bool {
+				<-never // an answer to a client that is about to give up might still get there
 				return true
 			})
 		}, "no answer in time"},
@@ -267,10 +269,11 @@ func TestPartsFailAlone(t *testing.T) {
 // TestCallerGivesUp ends at once with the caller's reason.
 func TestCallerGivesUp(t *testing.T) {
 	r := newRig(t, nil)
-	asked := make(chan struct{}, 1)
-	r.Answer(func(_ http.ResponseWriter, q *http.Request) bool {
+	asked, never := make(chan struct{}, 1), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	r.Answer(func(http.ResponseWriter, *http.Request) bool {
 		asked <- struct{}{}
-		<-q.Context().Done()
+		<-never // an answer to a client that is about to give up might still get there
 		return true
 	})
 	ctx, cancel := context.WithCancel(t.Context())

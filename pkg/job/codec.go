@@ -71,9 +71,9 @@ func RecordToProto(r Record) *rackbusv1.JobRecord {
 		CreatedAt: timestamp(r.CreatedAt), StartedAt: timestamp(r.StartedAt), UpdatedAt: timestamp(r.UpdatedAt),
 		FinishedAt: timestamp(r.FinishedAt), Deadline: timestamp(r.Deadline), Cancel: CancelToProto(r.Cancel),
 		PublicN: r.PublicN, Visible: r.Visible, Total: r.Total, Admitted: r.Admitted, Children: r.Children,
-		Counts: CountsToProto(r.Counts), ReservedNodeIds: texts(r.Reserved), RackPower: r.RackPower, WaitsFor: idText(r.WaitsFor),
-		Cleanup: cleanupToProto(r.Cleanup), AboutJobId: idText(r.About), NodeDiagnostics: DiagnosticsToProto(r.Diagnostics),
-		Rollout: RolloutToProto(r.Rollout),
+		Counts: countsToProto(r.Counts), ReservedNodeIds: texts(r.Reserved), RackPower: r.RackPower, WaitsFor: idText(r.WaitsFor),
+		Cleanup: cleanupToProto(r.Cleanup), AboutJobId: idText(r.About), NodeDiagnostics: diagnosticsToProto(r.Diagnostics),
+		Rollout: rolloutToProto(r.Rollout),
 	}
 	m.ProtoReflect().SetUnknown(r.unknown)
 	return m
@@ -117,7 +117,7 @@ func EventToProto(e Event) *rackbusv1.JobEvent {
 		Description: text(e.Description), Percent: e.Percent, Stages: StagesToProto(e.Stages),
 		Failure: FailureToProto(e.Failure), ResultJson: text(e.ResultJSON), At: timestamp(e.At),
 		StartedAt: timestamp(e.StartedAt), Deadline: timestamp(e.Deadline), Total: e.Total,
-		Cancel: CancelToProto(e.Cancel), CommandSeq: e.CommandSeq, NodeDiagnostics: DiagnosticsToProto(e.Diagnostics),
+		Cancel: CancelToProto(e.Cancel), CommandSeq: e.CommandSeq, NodeDiagnostics: diagnosticsToProto(e.Diagnostics),
 		LeftJobId: idText(e.Left), WaitsFor: idText(e.WaitsFor),
 	}
 }
@@ -161,12 +161,6 @@ func FailureToProto(f *Failure) *rackbusv1.JobFailure {
 	return m
 }
 
-// FailureFromProto reads a message that FailureToProto made, nil for nil.
-func FailureFromProto(m *rackbusv1.JobFailure) (*Failure, error) {
-	d := decoder{what: "failure"}
-	return d.failure(m), d.err
-}
-
 // StagesToProto returns the stages as messages.
 func StagesToProto(stages []Stage) []*rackbusv1.JobStage {
 	if len(stages) == 0 {
@@ -207,8 +201,8 @@ func CancelFromProto(m *rackbusv1.JobCancel) (*Cancel, error) {
 	return d.cancel(m), d.err
 }
 
-// CountsToProto returns the counts as a message, nil when all are 0.
-func CountsToProto(c Counts) *rackbusv1.JobCounts {
+// countsToProto returns the counts as a message, nil when all are 0.
+func countsToProto(c Counts) *rackbusv1.JobCounts {
 	if c == (Counts{}) {
 		return nil
 	}

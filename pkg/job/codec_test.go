@@ -113,9 +113,6 @@ func TestRecordRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, r, back)
 
-		failure, err := FailureFromProto(FailureToProto(r.Failure))
-		require.NoError(t, err)
-		require.Equal(t, r.Failure, failure)
 		cancel, err := CancelFromProto(CancelToProto(r.Cancel))
 		require.NoError(t, err)
 		require.Equal(t, r.Cancel, cancel)

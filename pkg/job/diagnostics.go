@@ -70,8 +70,8 @@ type EvidenceBundle struct {
 	WrittenAt   time.Time
 }
 
-// DiagnosticsToProto returns the findings as a message, nil for nil.
-func DiagnosticsToProto(n *Diagnostics) *rackbusv1.NodeDiagnostics {
+// diagnosticsToProto returns the findings as a message, nil for nil.
+func diagnosticsToProto(n *Diagnostics) *rackbusv1.NodeDiagnostics {
 	if n == nil {
 		return nil
 	}

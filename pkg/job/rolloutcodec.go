@@ -8,9 +8,9 @@ import (
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// RolloutToProto returns the rollout as a message, nil for nil. The message shares
+// rolloutToProto returns the rollout as a message, nil for nil. The message shares
 // its bytes.
-func RolloutToProto(o *Rollout) *rackbusv1.Rollout {
+func rolloutToProto(o *Rollout) *rackbusv1.Rollout {
 	if o == nil {
 		return nil
 	}

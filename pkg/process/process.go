@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rackbus/rackbus/pkg/bus"
@@ -219,6 +220,10 @@ func (e *Env) tracing(ctx context.Context, program string) (*telemetry.Tracing, 
 			}
 		}
 	}
+	if t.Endpoint != "" {
+		// The exporter tells nobody else, and would write past the log.
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { e.Log.Warn("traces lost", "err", err) }))
+	}
 	return telemetry.NewTracing(ctx, opts)
 }
 
@@ -253,7 +258,7 @@ func (e *Env) Started() {
 // good, run is asked to end, and the program ends with an error.
 func OnBus(role string, run func(ctx context.Context, env *Env, conn *bus.Conn) error) func(context.Context, *Env) error {
 	return func(ctx context.Context, env *Env) error {
-		conn, err := env.Connect(role) //nolint:contextcheck // the connection ends with Close, what drains needs it longer than ctx
+		conn, err := env.Connect(role)
 		if err != nil {
 			return err
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/process"
 )
 
@@ -44,7 +44,7 @@ func program(run func(context.Context, *process.Env) error) process.Program {
 // settings is a configuration file with free ports.
 func settings(t *testing.T, more string) (path string, metrics string) {
 	t.Helper()
-	port := brokertest.FreePorts(t, 1)[0]
+	port := porttest.Free(t, 1)[0]
 	path = filepath.Join(t.TempDir(), "config.toml")
 	content := "listen = \"127.0.0.1\"\n" + more + "\n[metrics]\nport = " + strconv.Itoa(port) + "\n"
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))

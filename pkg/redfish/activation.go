@@ -155,17 +155,17 @@ func indexOf(steps []Step, step Step) int {
 }
 
 // powerStep sends a ResetType, and again while the BMC cannot take it, or refuses it for
-// a transition that is under way. ForceOff
-// and On say what shall be, so repeating one whose answer was lost is harmless.
-// A refusal is returned at once, unless the host is there already: after a change of
-// the worker it often is, and some BMCs refuse what changes nothing.
+// a transition that is under way. ForceOff and On say what shall be, so repeating one
+// whose answer was lost is harmless. A refusal is returned at once, unless the host is
+// there already: after a change of the worker it often is, and some BMCs refuse what
+// changes nothing.
 func (c *Client) powerStep(ctx context.Context, op string, resetType schemas.ResetType) error {
 	for attempt := 1; ; attempt++ {
 		err := c.resetSystem(ctx, resetType)
 		if err == nil || hopeless(ctx, err) {
 			return err
 		}
-		if status := statusOf(err); status >= http.StatusBadRequest && status < http.StatusInternalServerError && c.reads(ctx, resetType) {
+		if status := statusOf(err); status >= http.StatusBadRequest && status < http.StatusInternalServerError && c.isThere(ctx, resetType) {
 			c.log.Info("power command refused by a host that is there already", slog.String("op", op), slog.String("err", err.Error()))
 			return nil
 		}
@@ -181,8 +181,8 @@ func (c *Client) powerStep(ctx context.Context, op string, resetType schemas.Res
 	}
 }
 
-// reads reports whether the host is in the state that a power command leads to.
-func (c *Client) reads(ctx context.Context, resetType schemas.ResetType) bool {
+// isThere reports whether the host is in the state that a power command leads to.
+func (c *Client) isThere(ctx context.Context, resetType schemas.ResetType) bool {
 	want := PowerStateOn
 	if resetType == schemas.ForceOffResetType {
 		want = PowerStateOff

@@ -106,9 +106,6 @@ type Timing struct {
 	ManagerSteady time.Duration
 }
 
-// DefaultTiming gives the documented defaults.
-func DefaultTiming() Timing { return Timing{}.withDefaults() }
-
 func (t Timing) withDefaults() Timing {
 	for _, f := range []struct {
 		field *time.Duration

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/firmware/flash"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
@@ -32,14 +33,21 @@ func (p *pkgStages) check(ctx context.Context) error {
 		return err
 	}
 	defer img.Close()
-	content := p.read(img)
+	content, err := p.read(img)
+	if err != nil {
+		return err
+	}
 	s := p.state()
 	item := p.item
 	if content.forHMC() {
 		item = item.ForBaseboard()
 	}
 	*s = targetState{HMC: item.Send.Baseboard}
-	if p.u.c.Profile().PowerUnitsPath != "" && (p.item.Supplies || content.forSupplies()) {
+	supplies, err := p.forSupplies(content)
+	if err != nil {
+		return err
+	}
+	if supplies && p.u.c.Profile().PowerUnitsPath != "" {
 		s.Supplies = &suppliesState{Version: supplyVersion(img.name, content)}
 	}
 	for _, look := range []func() error{
@@ -52,6 +60,28 @@ func (p *pkgStages) check(ctx context.Context) error {
 		}
 	}
 	return p.save()
+}
+
+// forSupplies reports whether the image is for the power supplies of a shelf. What the
+// package says of itself weighs more than its file's name, and one that says something
+// else than the request is not sent anywhere.
+func (p *pkgStages) forSupplies(content *packageContent) (bool, error) {
+	refuse := func(is, wants string) error {
+		return agent.Fail(job.FailureInvalidArgument, phaseUpdate, fmt.Sprintf(
+			"Upload failed for target %s: the package %s is for %s of a shelf by its own words, and the request means %s",
+			p.label, path.Base(fileOf(p.target)), is, wants), nil)
+	}
+	switch {
+	case p.u.c.Profile().Kind != redfish.KindPowerShelf:
+		return false, nil
+	case content.forController() && p.item.Part == flash.PartSupplies:
+		return false, refuse("the controller", "the power supplies")
+	case content.forController():
+		return false, nil
+	case content.forSupplies() && p.item.Part == flash.PartController:
+		return false, refuse("power supplies", "the controller")
+	}
+	return p.item.Supplies || content.forSupplies(), nil
 }
 
 // expectedInventory makes sure that the node shows the firmware that its profile

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/firmware"
 	"github.com/rackbus/rackbus/pkg/firmware/flashplan"
+	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/redfish"
 )
 
@@ -57,15 +59,27 @@ func (c *packageContent) forSupplies() bool {
 	})
 }
 
-// read reads what a package says. An image that is none, or whose header does not
-// hold together, says nothing: the device judges it.
-func (p *pkgStages) read(img *image) *packageContent {
+// forController reports whether the package brings nothing but an image for the
+// controller of a shelf.
+func (c *packageContent) forController() bool {
+	return c != nil && len(c.packages) == 1 && len(c.packages[0].Components) == 1 &&
+		strings.EqualFold(c.packages[0].Components[0].Name, imageController)
+}
+
+// read reads what a package says. An image that is none says nothing: the device judges
+// it. Nor does a package for a tray that does not hold together; one for a shelf is
+// refused, since shelves take what they are pushed.
+func (p *pkgStages) read(img *image) (*packageContent, error) {
 	content, err := readContent(img, img.size)
-	if err != nil {
-		p.u.t.Logger().Warn("package header not readable, its versions stay unknown", "op", "check", "err", err)
-		return nil
+	switch {
+	case err == nil:
+		return content, nil
+	case p.u.c.Profile().Kind == redfish.KindPowerShelf:
+		return nil, agent.Fail(job.FailureInvalidArgument, phaseUpdate,
+			fmt.Sprintf("Upload failed for target %s: the package %s cannot be read: %v", p.label, img.name, err), err)
 	}
-	return content
+	p.u.t.Logger().Warn("package header not readable, its versions stay unknown", "op", "check", "err", err)
+	return nil, nil
 }
 
 func readContent(r io.ReaderAt, size int64) (*packageContent, error) {

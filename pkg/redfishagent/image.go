@@ -5,49 +5,29 @@ package redfishagent
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
+	"github.com/rackbus/rackbus/pkg/firmware/digest"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
 
-// digestCache is how many image digests are remembered.
-const digestCache = 256
-
 // images opens firmware files and makes sure that they are what was admitted.
 type images struct {
-	dir string
-
-	mu      sync.Mutex
-	digests map[imageKey]*digest
-}
-
-// imageKey names a file as it was when its digest was taken.
-type imageKey struct {
-	path     string
-	size     int64
-	modified time.Time
-}
-
-type digest struct {
-	once sync.Once
-	sum  [sha256.Size]byte
-	err  error
+	dir     string
+	digests digest.Files
 }
 
 // section reads the image from its start, whoever else reads it.
 func (i *image) section() *io.SectionReader { return io.NewSectionReader(i.File, 0, i.size) }
 
-func newImages(dir string) *images { return &images{dir: dir, digests: map[imageKey]*digest{}} }
+func newImages(dir string) *images { return &images{dir: dir} }
 
 // image is an open firmware file.
 type image struct {
@@ -127,7 +107,7 @@ func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.Firmw
 				target.GetFile(), info.Size(), want), nil)
 	}
 	if want := target.GetSha256(); len(want) > 0 {
-		sum, err := i.digest(ctx, f, imageKey{f.Name(), info.Size(), info.ModTime()})
+		sum, err := i.digests.Sum(ctx, f)
 		if err != nil {
 			return nil, unreadable(target, err)
 		}
@@ -138,30 +118,4 @@ func (i *images) verify(ctx context.Context, f *os.File, target *rackbusv1.Firmw
 		}
 	}
 	return &image{File: f, name: filepath.Base(target.GetFile()), size: info.Size()}, nil
-}
-
-// digest hashes a file once, however many nodes get it.
-func (i *images) digest(ctx context.Context, f *os.File, key imageKey) ([sha256.Size]byte, error) {
-	i.mu.Lock()
-	d := i.digests[key]
-	if d == nil {
-		if len(i.digests) >= digestCache {
-			clear(i.digests)
-		}
-		d = &digest{}
-		i.digests[key] = d
-	}
-	i.mu.Unlock()
-	d.once.Do(func() {
-		h := sha256.New()
-		_, d.err = io.Copy(h, io.NewSectionReader(f, 0, key.size))
-		h.Sum(d.sum[:0])
-	})
-	if d.err != nil {
-		i.mu.Lock()
-		delete(i.digests, key)
-		i.mu.Unlock()
-		return d.sum, d.err
-	}
-	return d.sum, ctx.Err()
 }

@@ -64,9 +64,9 @@ type Error struct {
 	cause error
 }
 
-// Error returns the message and its cause.
+// Error returns the message and its cause, where that says more.
 func (e *Error) Error() string {
-	if e.cause == nil {
+	if e.cause == nil || e.cause.Error() == e.Message {
 		return e.Message
 	}
 	return e.Message + ": " + e.cause.Error()

@@ -108,7 +108,7 @@ func (j *jobsService) patients(ctx context.Context, named []*rackbusv1.Diagnosed
 		case about.Kind == job.KindParent && !about.State.Terminal() && len(touched) == 0:
 			return nil, errorf(CodeFailedPrecondition, "no child of job %s has failed so far", about.ID)
 		case len(touched) == 0:
-			return nil, errorf(CodeFailedPrecondition, "job %s has no node to examine: all it had completed", about.ID)
+			return nil, errorf(CodeFailedPrecondition, "job %s has no node to examine: none was accepted, or all completed", about.ID)
 		}
 		return touched, nil
 	}

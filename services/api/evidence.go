@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -149,6 +151,11 @@ func (j *jobsService) diagnosesOf(r *job.Record) (ids []job.ID, batch *job.Recor
 		if err != nil {
 			return nil, nil, err.Error()
 		}
+		// What was found on its own node says more about a job than what was found on
+		// others that were looked at with it.
+		slices.SortStableFunc(found, func(a, b job.Record) int {
+			return cmp.Compare(distance(r, &a), distance(r, &b))
+		})
 	}
 	reason = reasonNotWritten
 	if len(found) == 0 {
@@ -170,6 +177,14 @@ func (j *jobsService) diagnosesOf(r *job.Record) (ids []job.ID, batch *job.Recor
 		}
 	}
 	return ids, batch, reason
+}
+
+// distance is 0 for a diagnosis of the node of a job, else 1.
+func distance(r, diagnosis *job.Record) int {
+	if diagnosis.RackID == r.RackID && diagnosis.NodeID == r.NodeID {
+		return 0
+	}
+	return 1
 }
 
 // linkKey reads the key for links of an installation that has one.

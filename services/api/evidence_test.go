@@ -307,3 +307,22 @@ func TestNoLinkWithoutKeyOrListener(t *testing.T) {
 	require.Equal(t, rackbusv1.EvidenceStatus_EVIDENCE_STATUS_UNAVAILABLE, resp.GetStatus())
 	require.Equal(t, reasonUnreadable, resp.GetReason())
 }
+
+// TestEvidenceOfTheJobsOwnNode: with several nodes looked at because of one job, its
+// evidence is that of its own node.
+func TestEvidenceOfTheJobsOwnNode(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, linked("http://127.0.0.1:1"))
+	h.register(compute("r1", "n0"), compute("r1", "n1"), compute("r1", "n2"))
+	_, children := h.admit("r1", 1)
+	h.fold(children[0], started(), finished(job.StateFailed))
+	resp, err := h.diagnose(children[0], "n1", "n0", "n2")
+	require.NoError(t, err)
+	batch := parseID(t, resp.GetJobId())
+	for i := range uint32(3) {
+		h.leave(batch.Child(i+1), []byte("bundle"))
+	}
+	for _, asked := range []job.ID{children[0], children[0], batch.Child(2)} {
+		require.Eventually(t, func() bool { return h.evidence(asked).GetJobId() == batch.Child(2).String() }, 20*time.Second, 5*time.Millisecond)
+	}
+}

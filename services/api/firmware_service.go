@@ -80,6 +80,10 @@ func (f *firmwareService) CheckFirmwarePlan(ctx context.Context, req *rackbusv1.
 	if err := f.keepPlan(ctx, plan, source.config); err != nil {
 		return nil, err
 	}
+	// As it is kept: an equal one may have been made before.
+	if plan, _, err = f.keptPlan(ctx, plan.GetSnapshotId()); err != nil {
+		return nil, err
+	}
 	res, err := f.admitter.AdmitLeaf(ctx, admission.Request{
 		Type: job.TypeFirmwarePlanCheck, Name: meta.name, RackID: ref.RackID, OnBusy: admission.OnBusyRefuse, Idempotency: idem,
 		Nodes: []admission.Node{{Ref: ref, Ended: &admission.Ended{

@@ -5,6 +5,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +29,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/job"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/seal"
 	"github.com/rackbus/rackbus/pkg/secret"
 	"github.com/rackbus/rackbus/pkg/telemetry"
@@ -35,7 +37,16 @@ import (
 	"github.com/rackbus/rackbus/proto/rackmanager"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait for leases and limits, hardly ever for a processor.
+const sideBySide = "4"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // plantedPassword must show up nowhere but at the agents.
 const plantedPassword = "pl4nted-s3cret"
@@ -79,7 +90,7 @@ func (l *lockedBuffer) String() string {
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
 	store := brokertest.StoreDir(t)
-	b := brokertest.StartIn(t, store, brokertest.FreePorts(t, 1)[0]) // so that it can be started there again
+	b := brokertest.StartIn(t, store, porttest.Free(t, 1)[0]) // so that it can be started there again
 	h := &harness{t: t, broker: b, store: store, files: t.TempDir(), log: &lockedBuffer{}, openers: make(map[node.Family]*seal.Opener)}
 	h.conn = h.connect("test")
 	require.NoError(t, h.conn.Provision(t.Context()))

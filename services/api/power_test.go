@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -270,16 +271,15 @@ func TestBatchRunsInParallel(t *testing.T) {
 	const nodes, limit = 40, 8
 	h := newHarness(t, func(o *Options) { o.BatchParallelism = limit })
 	var running, most atomic.Int32
-	gate := make(chan struct{}, nodes)
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
 	h.agents(node.FamilyCompute, handlers{opPowerGet: func(context.Context, *rackbusv1.NodeRequest) *rackbusv1.NodeReply {
 		now := running.Add(1)
 		defer running.Add(-1)
 		for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 		}
 		if now == limit {
-			for range nodes {
-				gate <- struct{}{}
-			}
+			open()
 		}
 		<-gate
 		return &rackbusv1.NodeReply{V: 1, PowerState: "ON"}

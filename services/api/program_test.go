@@ -18,6 +18,7 @@ import (
 	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
 	"github.com/rackbus/rackbus/pkg/node"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/pkg/seal"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
@@ -50,7 +51,7 @@ func TestRunFromConfiguration(t *testing.T) {
 	require.NoError(t, err)
 	defer jobs.Close()
 	require.NoError(t, seal.WriteKeys(filepath.Join(dir, "keys"), node.KeyFamilies()))
-	port := brokertest.FreePorts(t, 1)[0]
+	port := porttest.Free(t, 1)[0]
 	cfg, err := config.Load(config.Options{
 		Process: config.ProcessAPI, Optional: true, Environ: []string{"RACKBUS_ALLOW_INSECURE=1"},
 		Set: []string{

@@ -189,7 +189,7 @@ func TestCancelBetweenGroups(t *testing.T) {
 	b := newBench(t, of(supermicroTray))
 	b.Start(func(o *agenttest.AgentOptions) { o.Timing.Redfish.BackgroundCopyLimit = agenttest.Patience })
 	id := b.Admit(b.node, b.supermicro().update)
-	b.sent(1)
+	b.sent()
 	b.knobs(func(k *bmc.Knobs) { k.BackgroundCopy = -1 })
 	b.AwaitStage(id, "check_2")
 	b.Cancel(id, job.CancelGraceful)

@@ -166,7 +166,7 @@ func TestE12(t *testing.T) {
 	b := newTray(t)
 	b.knobs(func(k *bmc.Knobs) { k.TaskStuckAt = 30 })
 	id := b.Admit(b.node, update(b.pldm("nvfw_P4972_9.fwpkg", "99.01", "BMC")))
-	b.sent(1)
+	b.sent()
 	b.tray.DropTask("0")
 	j := b.Await(id)
 	require.Equal(t, job.StateFailed, j.State)
@@ -359,7 +359,7 @@ func TestE24(t *testing.T) {
 				}
 			})
 			id := b.Admit(b.node, activated(b.pldm("nvfw_P4975_9.fwpkg", "9.9", "HMC", "GPU")))
-			b.sent(1)
+			b.sent()
 			b.knobs(func(k *bmc.Knobs) { k.Hidden = nil })
 			j := b.Await(id)
 			require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
@@ -390,7 +390,7 @@ func TestE25(t *testing.T) {
 	j := b.Await(id)
 	require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
 	require.Equal(t, "99.01", b.tray.Version("FW_BMC_0"))
-	require.NotEqual(t, old, "99.01")
+	require.NotEqual(t, "99.01", old)
 
 	// Without an activation it stays staged, and the result says so.
 	j = b.run(update(b.pldm("nvfw_P4972_10.fwpkg", "99.02", "BMC")))

@@ -171,10 +171,10 @@ const (
 	auxReset  = "NvidiaChassis.AuxPowerReset"
 )
 
-// sent waits until n images have arrived.
-func (b *bench) sent(n int) {
+// sent waits until an image has arrived.
+func (b *bench) sent() {
 	b.t.Helper()
-	_, err := b.rack.WaitRequests(b.t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart", Method: "POST"}, n)
+	_, err := b.rack.WaitRequests(b.t.Context(), b.tray.ID(), reqlog.Filter{Path: "**/update-multipart", Method: "POST"}, 1)
 	require.NoError(b.t, err)
 }
 

@@ -61,7 +61,7 @@ func TestUpdateGetsOver(t *testing.T) {
 		}}},
 		// The tasks of the baseboard are not there before its controller has been found again.
 		{name: "task away for longer", requests: 1, faults: []faults.Rule{{
-			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 8,
+			Selector: faults.Resource("/redfish/v1/TaskService/Tasks/0"), Remaining: 5,
 			Action: faults.Action{Status: &faults.Status{Code: 404}},
 		}}},
 		{name: "restart in the middle", knobs: bmc.Knobs{RestartDuringUpdate: &bmc.UpdateRestart{}}, requests: 1},

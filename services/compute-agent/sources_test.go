@@ -185,7 +185,7 @@ func TestExpectedInventoryOfEveryPackage(t *testing.T) {
 	})
 	b.node.InventoryProfile = "p"
 	id := b.Admit(b.node, update(b.raw("FW_BMC_0", "obmc_7.bin"), b.raw("FW_CPLD_0", "cpld_8.bin")))
-	b.sent(1)
+	b.sent()
 	b.hide("HGX_FW_GPU_3")
 	j := b.Await(id)
 	require.Equal(t, job.StateFailed, j.State)

@@ -53,15 +53,17 @@ type backend struct {
 	nodes    []*rackmanager.NodeInventoryInfo
 	racks    []string
 	events   []*rackbusv1.JobHistoryEntry
-	// historyLimit is how many events one answer has; eventsRead how many each had.
-	historyLimit int
-	eventsRead   []int
-	historyFault error
-	calls        []string
-	filters      []*rackbusv1.JobFilter
-	evidence     *rackbusv1.GetEvidenceResponse
-	fault        error // of every mutating call
-	watches      int
+	// historyLimit is how many events one answer has, historyUnread how many others the
+	// API cannot read; eventsRead is how many each answer had.
+	historyLimit  int
+	historyUnread uint32
+	eventsRead    []int
+	historyFault  error
+	calls         []string
+	filters       []*rackbusv1.JobFilter
+	evidence      *rackbusv1.GetEvidenceResponse
+	fault         error // of every mutating call
+	watches       int
 }
 
 func (b *backend) WhoAmI(context.Context, *rackbusv1.WhoAmIRequest) (*rackbusv1.WhoAmIResponse, error) {
@@ -190,6 +192,7 @@ func (b *backend) GetJobEvents(_ context.Context, req *rackbusv1.GetJobEventsReq
 	if n := len(resp.Events) - b.historyLimit; b.historyLimit > 0 && n > 0 {
 		resp.Events, resp.Omitted = resp.Events[n:], uint32(n)
 	}
+	resp.Omitted += b.historyUnread
 	b.eventsRead = append(b.eventsRead, len(resp.Events))
 	return resp, b.historyFault
 }

@@ -80,16 +80,17 @@ func (h *history) update(ctx context.Context, jobs rackbusv1.JobsClient, id stri
 		return nil, 0, err //nolint:wrapcheck // people are shown its words
 	}
 	fresh := resp.GetEvents()
+	if len(fresh) == 0 {
+		return h.events, h.omitted, nil
+	}
 	if resp.GetOmitted() > 0 { // what is known does not lead up to what is new
 		h.omitted += len(h.events) + int(resp.GetOmitted())
 		h.events = nil
 	}
-	if len(fresh) > 0 {
-		all := slices.Concat(h.events, fresh) // whoever has the old list keeps it as it is
-		h.events = newest(all)
-		h.omitted += len(all) - len(h.events)
-		h.last = fresh[len(fresh)-1].GetSequence()
-	}
+	all := slices.Concat(h.events, fresh) // whoever has the old list keeps it as it is
+	h.events = newest(all)
+	h.omitted += len(all) - len(h.events)
+	h.last = fresh[len(fresh)-1].GetSequence()
 	return h.events, h.omitted, nil
 }
 

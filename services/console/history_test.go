@@ -48,6 +48,14 @@ func TestAPageReadsOnlyNewEvents(t *testing.T) {
 	require.Contains(t, s.page("/jobs/j1"), "could not be read: no broker")
 	s.historyFault = nil
 	require.Contains(t, s.page("/jobs/j1"), "step 4.")
+
+	// What the API cannot read, as an event of a later version, takes nothing away.
+	s.historyUnread = 1
+	for range 2 {
+		body = s.page("/jobs/j1")
+		require.Contains(t, body, "step 4.")
+		require.NotContains(t, body, "still older")
+	}
 }
 
 // TestALongHistoryTellsWhatIsMissing: a page says how much it does not show, whether it

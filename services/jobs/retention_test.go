@@ -4,7 +4,6 @@ package jobs_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -135,6 +134,6 @@ func TestRunReportsAMisconfiguredBus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err = s.Run(ctx)
-	require.True(t, errors.Is(err, bus.ErrMisconfigured), "%v", err)
+	require.ErrorIs(t, err, bus.ErrMisconfigured)
 	require.Contains(t, err.Error(), "num_replicas")
 }

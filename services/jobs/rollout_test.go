@@ -40,12 +40,12 @@ func (r *rig) admitter(change ...func(*admit.Options)) *admit.Admitter {
 }
 
 // roll admits nodes with a plan. The nodes of a request are given by asked.
-func (r *rig) roll(plan string, req admit.Request, change ...func(*admit.Options)) *rolling {
+func (r *rig) roll(plan string, req admit.Request) *rolling {
 	r.t.Helper()
 	p, err := job.ParseRolloutPlan(plan)
 	require.NoError(r.t, err)
 	req.Rollout = &p
-	out := &rolling{rig: r, admitter: r.admitter(change...)}
+	out := &rolling{rig: r, admitter: r.admitter()}
 	res, err := out.admitter.Admit(r.t.Context(), req)
 	require.NoError(r.t, err)
 	require.Equal(r.t, len(req.Nodes), res.Admitted())

@@ -3,6 +3,7 @@
 package powershelfagent_test
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"testing"
@@ -337,5 +338,79 @@ func TestCancelBetweenSupplies(t *testing.T) {
 	for i, unit := range b.units() {
 		require.Equal(t, strconv.Itoa(i), unit)
 		require.Equal(t, "0xf1 / 0xf1", b.shelf.Version("powerdevice"+unit), "what was begun was ended")
+	}
+}
+
+// A package that says of itself what it is for does not go elsewhere: a name that reads
+// like one of supplies is no reason, and a request that means something else is refused.
+func TestPackageForAnotherPartOfTheShelf(t *testing.T) {
+	t.Parallel()
+	t.Run("controller, named like supplies", func(t *testing.T) {
+		b := newShelf(t, of(liteOn))
+		j := b.run(activated(b.archive("openbmc_psu_fix.tar", "OPENBMC", "r1.9.9")))
+		require.Equal(t, job.StateCompleted, j.State, "%+v", j.Failure)
+		require.Equal(t, "r1.9.9", b.controller())
+		require.Equal(t, job.StageSkipped, j.Stage("repair").Status)
+		require.Equal(t, "matched", decode(t, j.ResultJSON)["post_activation_version_check"].(map[string]any)["status"])
+	})
+	pldm := func(b *bench) *rackbusv1.FirmwareUpdateTarget {
+		content, err := firmwarepackage.Build(firmwarepackage.DeltaController("1.9.9"))
+		require.NoError(b.t, err)
+		return b.File("", "delta.fwpkg", content)
+	}
+	for name, tt := range map[string]struct {
+		model, key string
+		target     func(*bench) *rackbusv1.FirmwareUpdateTarget
+		text       string
+	}{
+		"controller for supplies": {liteOn, "LiteOnPSU", func(b *bench) *rackbusv1.FirmwareUpdateTarget {
+			return b.archive("shelf.tar", "OPENBMC", "r1.9.9")
+		}, "is for the controller"},
+		"controller for one supply": {liteOn, "", func(b *bench) *rackbusv1.FirmwareUpdateTarget {
+			target := b.archive("shelf.tar", "OPENBMC", "r1.9.9")
+			target.Component = "powerdevice3"
+			return target
+		}, "is for the controller"},
+		"supplies for the controller": {liteOn, "LiteOnPMC", func(b *bench) *rackbusv1.FirmwareUpdateTarget {
+			return b.archive("shelf.tar", "LITEON-PSU", "F1F1")
+		}, "is for power supplies"},
+		"Delta's controller for supplies": {"powershelf_gb300_delta", "DeltaPSU", pldm, "is for the controller"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newShelf(t, of(tt.model))
+			target := tt.target(b)
+			target.Key = tt.key
+			j := b.run(activated(target))
+			require.Equal(t, job.FailureInvalidArgument, j.Failure.FailureCode, "%+v", j.Failure)
+			require.Contains(t, j.Failure.Message, tt.text)
+			require.Empty(t, b.rack.Uploads(b.shelf.ID()), "nothing is sent")
+		})
+	}
+}
+
+// A broken package is not sent to a shelf, which could not say what is wrong with it.
+func TestBrokenPackage(t *testing.T) {
+	t.Parallel()
+	archive, err := firmwarepackage.ShelfArchive("OPENBMC", "r1.9.9", "PF-1333-7R", make([]byte, 4096))
+	require.NoError(t, err)
+	pldm, err := firmwarepackage.Build(firmwarepackage.DeltaController("1.9.9"))
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		content []byte
+		text    string
+	}{
+		"cut archive":       {archive[:len(archive)-4096], "unexpected EOF"},
+		"manifest lacks":    {bytes.Replace(archive, []byte("version="), []byte("version_"), 1), "names no version"},
+		"cut PLDM":          {pldm[:len(pldm)-3], "unexpected EOF"},
+		"PLDM with garbage": {append(bytes.Clone(pldm[:32]), bytes.Repeat([]byte{0xff}, 200)...), "component bitmap length"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newShelf(t)
+			j := b.run(activated(b.File("", "package.bin", tt.content)))
+			require.Equal(t, job.StateFailed, j.State)
+			require.Equal(t, job.FailureInvalidArgument, j.Failure.FailureCode, "%+v", j.Failure)
+			require.Contains(t, j.Failure.Message, tt.text)
+			require.Empty(t, b.rack.Uploads(b.shelf.ID()), "nothing is sent")
+		})
 	}
 }

@@ -134,7 +134,6 @@ func runTogether(ctx context.Context, env *process.Env, server *broker.Broker, s
 	var wg sync.WaitGroup
 	errs := make([]error, len(services))
 	for i, s := range services {
-		//nolint:contextcheck // a connection lives until it is closed
 		conn, err := connect(env, server, s.role)
 		if err != nil {
 			cancel()
@@ -194,6 +193,9 @@ func startBroker(env *process.Env) (*broker.Broker, error) {
 	server, err := broker.Start(opts)
 	if err != nil {
 		return nil, err
+	}
+	if !opts.DontListen {
+		env.Log.Warn("the bus takes connections from everybody who reaches it", slog.String("listen", cfg.Standalone.BusListen))
 	}
 	env.Log.Info("bus started", slog.String("store", opts.StoreDir), slog.String("listen", cfg.Standalone.BusListen))
 	return server, nil

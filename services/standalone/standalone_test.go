@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/proto/rackmanager"
 	"github.com/rackbus/rackbus/services/standalone"
@@ -88,7 +88,7 @@ func addresses(grpcAddr, metricsAddr string) []string {
 
 func free(t *testing.T) string {
 	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(brokertest.FreePorts(t, 1)[0]))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(porttest.Free(t, 1)[0]))
 }
 
 func (i *instance) awaitReady(t *testing.T) {

@@ -26,10 +26,10 @@ import (
 )
 
 // patient is a switch with its BMC, and a table of faults.
-func patient(t *testing.T, change ...func(*nvswitch.Options)) (*bench, *faults.Set) {
+func patient(t *testing.T) (*bench, *faults.Set) {
 	t.Helper()
 	table := &faults.Set{}
-	b := newBench(t, append(change, func(o *nvswitch.Options) { o.Faults = table })...)
+	b := newBench(t, func(o *nvswitch.Options) { o.Faults = table })
 	b.node = b.target(true)
 	return b, table
 }

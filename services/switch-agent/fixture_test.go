@@ -250,7 +250,7 @@ func (r *running) kill() {
 var errKilled = errors.New("killed by the test")
 
 // doomed runs an agent that is killed the n-th time it reaches a failpoint.
-func (b *bench) doomed(point string, n int, change ...func(*switchagent.Options)) *running {
+func (b *bench) doomed(point string, n int) *running {
 	b.t.Helper()
 	points := &failpoint.Points{}
 	var self atomic.Pointer[running]
@@ -258,7 +258,7 @@ func (b *bench) doomed(point string, n int, change ...func(*switchagent.Options)
 		self.Load().kill()
 		return errKilled
 	})
-	r := b.startTimed(agenttest.BusTiming(), points, change...)
+	r := b.startTimed(agenttest.BusTiming(), points)
 	self.Store(r)
 	return r
 }

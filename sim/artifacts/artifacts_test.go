@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -295,7 +294,7 @@ func TestBadUse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = s.WaitRequests(ctx, 5)
-	require.True(t, errors.Is(err, context.Canceled))
+	require.ErrorIs(t, err, context.Canceled)
 	_, err = artifacts.Start(t.Context(), artifacts.Options{Listen: s.Addr()})
 	require.Error(t, err)
 }

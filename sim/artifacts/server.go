@@ -6,19 +6,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -27,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rackbus/rackbus/sim/internal/filler"
+	"github.com/rackbus/rackbus/sim/internal/selfsigned"
 )
 
 // TokenHeader is the header that carries the token.
@@ -90,7 +86,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, addr: l.Addr().(*net.TCPAddr).AddrPort(), files: map[string]file{}, active: map[*response]string{}, changed: make(chan struct{})}
 	if opts.TLS {
-		cert, err := selfSigned(s.addr.Addr())
+		cert, err := selfsigned.New("artifacts", s.addr.Addr())
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -242,26 +238,4 @@ func (s *Server) record(w *response, r Request) {
 func (s *Server) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-func selfSigned(ip netip.Addr) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate key: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "artifacts"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{ip.AsSlice()}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }

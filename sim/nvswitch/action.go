@@ -39,8 +39,8 @@ func (o outcome) doc() object {
 	}
 }
 
-func succeeded(detail string) outcome {
-	return outcome{state: "action_success", status: "done", detail: detail}
+func succeeded() outcome {
+	return outcome{state: "action_success", status: "done"}
 }
 
 func failedAction(issue string) outcome {
@@ -65,7 +65,7 @@ func (s *Switch) start(c *call, takes time.Duration, effect func(now time.Time, 
 	}
 	s.after(c.now, takes, func(now time.Time) {
 		if rule.NoEffect {
-			a.doc = succeeded("").doc()
+			a.doc = succeeded().doc()
 			return
 		}
 		a.doc = effect(now, a).doc()

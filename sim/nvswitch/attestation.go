@@ -42,7 +42,7 @@ func generateEvidence(s *Switch, c *call) reply {
 	}
 	return s.start(c, s.timing.Action, func(time.Time, *action) outcome {
 		s.evidence[component] = nonce
-		return succeeded("")
+		return succeeded()
 	})
 }
 

@@ -3,18 +3,11 @@
 package nvswitch
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
-	"net/netip"
 	"strings"
 	"time"
 )
@@ -27,34 +20,6 @@ type authority struct {
 
 // entity is an imported certificate with its key.
 type entity struct{ certificate tls.Certificate }
-
-// selfSigned makes a certificate for an address. Clients cannot verify it unless they are given it.
-func selfSigned(ip netip.Addr) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate key: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: "nvos"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().AddDate(10, 0, 0),
-		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{ip.AsSlice()},
-		IsCA:         true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
-}
 
 // serverTLS is the TLS of a service with a certificate and, where there is an authority, client certificates of it.
 func (s *Switch) serverTLS(certificate, ca string, protocols ...string) *tls.Config {
@@ -131,7 +96,7 @@ func addSecurity(at route) {
 			if err := s.importCA(c.r.PathValue("id"), c.parameter("uri")); err != nil {
 				return failedAction(err.Error())
 			}
-			return succeeded("")
+			return succeeded()
 		})
 	}}))
 	at("POST", cert, post(map[string]func(*Switch, *call) reply{"@import": func(s *Switch, c *call) reply {
@@ -140,7 +105,7 @@ func addSecurity(at route) {
 			if err != nil {
 				return failedAction(err.Error())
 			}
-			return succeeded("")
+			return succeeded()
 		})
 	}}))
 	at("GET", ca, func(s *Switch, c *call) reply {

@@ -160,7 +160,7 @@ func addCluster(at route) {
 		if !s.knobs.ManagerStuck {
 			a.manager = state
 		}
-		return succeeded("")
+		return succeeded()
 	}))
 	at("GET", manager+"/certificate", withApp(func(_ *Switch, _ *call, a *app) reply { return ok(object{"certificate": a.certificate}) }))
 	at("POST", manager+"/certificate", updates(func(s *Switch, c *call, a *app) outcome {
@@ -169,7 +169,7 @@ func addCluster(at route) {
 			return failedAction(fmt.Sprintf("certificate %q is not installed", id))
 		}
 		a.certificate = id
-		return succeeded("")
+		return succeeded()
 	}))
 	at("GET", manager+"/ca-certificate", withApp(func(_ *Switch, _ *call, a *app) reply { return ok(object{"ca-certificate": a.authority}) }))
 	at("POST", manager+"/ca-certificate", updates(func(s *Switch, c *call, a *app) outcome {
@@ -178,14 +178,14 @@ func addCluster(at route) {
 			return failedAction(fmt.Sprintf("ca-certificate %q is not installed", id))
 		}
 		a.authority = id
-		return succeeded("")
+		return succeeded()
 	}))
 	at("GET", manager+"/encryption", withApp(func(_ *Switch, _ *call, a *app) reply { return ok(object{"encryption": a.encryption}) }))
 	at("POST", manager+"/encryption", updates(func(s *Switch, c *call, a *app) outcome {
 		if issue := s.encrypt(c.r.PathValue("app"), c.parameter("mode")); issue != "" {
 			return failedAction(issue)
 		}
-		return succeeded("")
+		return succeeded()
 	}))
 	at("GET", "/cluster/node/{kind}/server", readServers)
 	at("POST", "/sdn/factory-default", post(map[string]func(*Switch, *call) reply{"@reset": resetSDN}))
@@ -292,7 +292,7 @@ func startAction(s *Switch, c *call, _ *app) reply {
 		}
 		s.startApp(now, name)
 		s.cutApp(now, name)
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -301,7 +301,7 @@ func stopAction(s *Switch, c *call, a *app) reply {
 	return s.start(c, s.timing.Action, func(now time.Time, _ *action) outcome {
 		a.stop("stopped by user")
 		s.cutApp(now, name)
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -319,15 +319,15 @@ func resetSDN(s *Switch, c *call) reply {
 		switch s.knobs.SDNReset {
 		case SDNResetQuiet:
 			a.status, a.reason, a.plane = "ok", "", planeUnconfigured
-			return succeeded("")
+			return succeeded()
 		case SDNResetAbsent:
 			a.installed = false
-			return succeeded("")
+			return succeeded()
 		case SDNResetWithoutInfo:
 			a.status, a.reason, a.plane = "", "", ""
-			return succeeded("")
+			return succeeded()
 		case SDNResetStuck:
-			return succeeded("")
+			return succeeded()
 		case SDNResetShown, SDNResetVanishes:
 		}
 		s.after(now, s.timing.SDNReset, func(time.Time) {
@@ -337,7 +337,7 @@ func resetSDN(s *Switch, c *call) reply {
 			a.installed = s.knobs.SDNReset != SDNResetVanishes
 			a.status, a.reason, a.plane = "ok", "", planeUnconfigured
 		})
-		return succeeded("")
+		return succeeded()
 	})
 }
 

@@ -76,7 +76,7 @@ func uninstall(s *Switch, c *call) reply {
 		}
 		s.images.builds[unused] = ""
 		s.images.next = s.images.current
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -86,7 +86,7 @@ func fetchImage(s *Switch, c *call) reply {
 		if err := s.copyIn(source, path.Join(imagesDir, file)); err != nil {
 			return failedAction(err.Error())
 		}
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -107,7 +107,7 @@ func installImage(s *Switch, c *call) reply {
 		s.images.builds[target], s.images.next = build, target
 		s.installs = append(s.installs, Install{File: file, SHA256: sum, BuildID: build, Forced: reboots})
 		if !reboots {
-			return succeeded("")
+			return succeeded()
 		}
 		s.reboot(now, bootPlan{})
 		return outcome{

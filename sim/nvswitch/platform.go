@@ -120,7 +120,7 @@ func installFirmware(s *Switch, c *call) reply {
 		if force {
 			s.reboot(now, bootPlan{power: true})
 		}
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -136,7 +136,7 @@ func fetchFirmware(s *Switch, c *call) reply {
 			return failedAction(err.Error())
 		}
 		s.fetched[file] = stored
-		return succeeded("")
+		return succeeded()
 	})
 }
 
@@ -154,6 +154,6 @@ func installFetched(s *Switch, c *call) reply {
 			}
 			s.pending[component] = version
 		}
-		return succeeded("")
+		return succeeded()
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/rackbus/rackbus/sim/internal/exchange"
+	"github.com/rackbus/rackbus/sim/internal/selfsigned"
 	"github.com/rackbus/rackbus/sim/reqlog"
 )
 
@@ -129,10 +130,10 @@ func (s *Switch) open() error {
 	if err := s.makeDirectories(); err != nil {
 		return err
 	}
-	if s.selfSigned, err = selfSigned(s.opts.Listen); err != nil {
+	if s.selfSigned, err = selfsigned.New("nvos", s.opts.Listen); err != nil {
 		return err
 	}
-	if s.bmcCert, err = selfSigned(s.opts.Listen); err != nil {
+	if s.bmcCert, err = selfsigned.New("nvos", s.opts.Listen); err != nil {
 		return err
 	}
 	if err := s.newHostKey(); err != nil {

@@ -40,7 +40,7 @@ func factoryReset(s *Switch, c *call) reply {
 	s.resets++
 	return s.start(c, s.timing.Action, func(now time.Time, _ *action) outcome {
 		s.reboot(now, bootPlan{factory: true})
-		return succeeded("")
+		return succeeded()
 	})
 }
 

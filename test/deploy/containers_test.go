@@ -57,7 +57,7 @@ func dockerfile(t *testing.T) map[string]stage {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dockerDir, "Dockerfile"))
 	require.NoError(t, err)
-	known := []string{"FROM", "ARG", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD", "VOLUME"}
+	known := []string{"FROM", "ARG", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD", "VOLUME", "LABEL"}
 	out, name := map[string]stage{}, ""
 	joined := strings.ReplaceAll(string(text), "\\\n", " ")
 	for line := range strings.Lines(joined) {
@@ -98,7 +98,7 @@ func builds(t *testing.T) [][]string {
 	t.Helper()
 	var out [][]string
 	for _, run := range dockerfile(t)["build"].all("RUN") {
-		if command, found := strings.CutPrefix(run, "CGO_ENABLED=0 go build "); found {
+		if _, command, found := strings.Cut(run, " CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build "); found {
 			command = regexp.MustCompile(`-ldflags "[^"]*"`).ReplaceAllString(command, "")
 			out = append(out, strings.Fields(command))
 		}
@@ -113,7 +113,13 @@ func TestImages(t *testing.T) {
 	require.Equal(t, []string{"10001:10001"}, stages["base"].all("USER"))
 	gomod, err := os.ReadFile(filepath.Join(repository, "go.work"))
 	require.NoError(t, err)
-	require.Contains(t, string(gomod), "go "+strings.TrimPrefix(stages["build"].from, "golang:")+"\n")
+	require.Equal(t, "--platform=$BUILDPLATFORM golang:${GO}", stages["build"].from)
+	release := stages[""].all("ARG")
+	require.Len(t, release, 1, "before the first stage")
+	require.Contains(t, string(gomod), "go "+strings.TrimPrefix(release[0], "GO=")+".", "the newest patch of the release")
+	for _, dir := range []string{"/var/lib/rackbus/", "/var/lib/rackbus-nats/", "/srv/firmware/"} {
+		require.Contains(t, stages["base"].all("COPY"), "--from=build --chown=10001:10001 /empty/ "+dir)
+	}
 
 	built := []string{"nats-server"}
 	for _, arg := range builds(t)[0] {
@@ -215,6 +221,7 @@ func TestCompose(t *testing.T) {
 	require.NoError(t, err)
 	var file struct {
 		Services map[string]struct {
+			Image string `json:"image"`
 			Build struct {
 				Context, Dockerfile, Target string
 			} `json:"build"`
@@ -228,12 +235,16 @@ func TestCompose(t *testing.T) {
 		Volumes map[string]any `json:"volumes"`
 	}
 	require.NoError(t, yaml.Unmarshal(text, &file))
-	require.Len(t, file.Services, 6)
+	require.Len(t, file.Services, 7)
+	chown := regexp.MustCompile(`chown -R 10001:10001 firmware site/install/\{nats/tls,([a-z,-]+)\}`).FindStringSubmatch(string(text))
+	require.NotNil(t, chown, "nats.env stays with the user, whose docker command reads it")
+	owned := strings.Split(chown[1], ",")
 	install := siteForUnits(t)
 	stages := programStages(t)
 	for name, s := range file.Services {
 		require.Contains(t, stages, s.Build.Target)
 		require.Equal(t, name, s.Build.Target)
+		require.Equal(t, "rackbus/"+name, s.Image)
 		require.FileExists(t, filepath.Join(dockerDir, s.Build.Context, s.Build.Dockerfile))
 		require.True(t, s.ReadOnly, name)
 		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
@@ -250,11 +261,16 @@ func TestCompose(t *testing.T) {
 				require.Contains(t, file.Volumes, source)
 			}
 		}
+		if name == "racksim" {
+			require.Equal(t, []string{"./firmware"}, sources, "it gets no secret")
+			continue
+		}
 		require.Contains(t, sources, "./site/install/"+name)
 		if name == "nats" {
 			require.FileExists(t, filepath.Join(install, strings.TrimPrefix(s.EnvFile, "./site/install/")))
 			continue
 		}
 		require.Equal(t, []string{"nats"}, s.DependsOn)
+		require.Contains(t, owned, name)
 	}
 }

@@ -71,7 +71,8 @@ func switchAgent(t *testing.T, nc *nats.Conn, rack *sim.Rack) {
 // process that drives it is killed in the dark.
 func TestColdReboot(t *testing.T) {
 	t.Parallel()
-	c := cluster.Start(t, cluster.Options{Racks: []sim.Options{{
+	// The dark lasts for three seconds, a hundredth of this, so that the test gets there in time.
+	c := cluster.Start(t, cluster.Options{Settings: map[string]string{"timing.cold_reboot.discharge_floor": `"5m"`}, Racks: []sim.Options{{
 		RackID: "r1", Compute: 2, NodeTypes: []sim.NodeTypeCount{
 			{Type: "compute_gb200_wiwynn", Count: 1}, {Type: "powershelf_gb200_liteon", Count: 1}, {Type: "powershelf_gb200_delta", Count: 1},
 		},

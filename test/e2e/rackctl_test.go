@@ -188,6 +188,7 @@ func (d *desk) fetchAgain(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "late.json"), []byte(manifest), 0o600))
 	d.ok(t, "firmware object add late.json --hardware late")
 	d.await(t, "firmware object status "+id, func(status map[string]any) bool { return status["artifacts_failed"] == 1.0 })
+	d.await(t, "job list --active --node firmware/"+id, func(list map[string]any) bool { return len(list["jobs"].([]any)) == 0 })
 	require.Contains(t, d.ok(t, "firmware object status "+id), "failed")
 	d.files.Put(late, pldm(t, "late", "1", "HMC"))
 	require.Contains(t, d.ok(t, "firmware object retry --wait "+id), "completed")

@@ -41,7 +41,7 @@ func values(t *testing.T, name string) map[string]any {
 }
 
 // everyValues are the sets of values that all rules are checked with.
-func everyValues() []string { return []string{"", "full", "own-bus"} }
+func everyValues() []string { return []string{"", "full", "own-bus", "digits"} }
 
 // render returns the manifests by the name of their template.
 func render(vals map[string]any) (map[string]string, error) {

@@ -148,6 +148,10 @@ func TestWhatIsMade(t *testing.T) {
 	require.Contains(t, r.others["PrometheusRule"]["spec"], "groups")
 	require.Contains(t, r.configs["rb-dashboard"].Data["rackbus.json"], `"title": "Rackbus"`)
 
+	digits, err := yaml.Marshal(install(t, "digits").others["ServiceMonitor"])
+	require.NoError(t, err)
+	require.Contains(t, string(digits), `replacement: "007"`, "text, as its schema asks")
+
 	r = install(t, "own-bus")
 	require.Len(t, r.workloads, 3)
 	require.NotContains(t, r.configs, "rackbus-nats")

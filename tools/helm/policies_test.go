@@ -4,6 +4,7 @@ package helm
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,9 @@ func TestPolicies(t *testing.T) {
 			}
 			want := []string{"metrics"}
 			if w.component == "api" {
-				want = append(want, "8801", "8803")
+				for _, port := range w.container(t).Ports[1:] { // all but metrics
+					want = append(want, strconv.Itoa(int(port.ContainerPort)))
+				}
 			}
 			require.ElementsMatch(t, want, keys(in), name)
 			want = append([]string{"53", "4222"}, hardware[w.component]...)

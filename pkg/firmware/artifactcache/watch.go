@@ -57,6 +57,18 @@ func (w *watch) change(do func()) {
 	w.changed = make(chan struct{})
 }
 
+// settle notes that everything there is has been seen. What an earlier watch had seen
+// and this one has not was removed in between.
+func (w *watch) settle(seen map[string]bool) {
+	for path := range w.records {
+		if !seen[path] {
+			delete(w.records, path)
+			w.gone[path] = true
+		}
+	}
+	w.current = true
+}
+
 // follow takes part in the watch of a cache until leave is called.
 func (c *Cache) follow(ctx context.Context, cache string) (w *watch, leave func()) {
 	c.mu.Lock()
@@ -90,8 +102,10 @@ func (c *Cache) follow(ctx context.Context, cache string) (w *watch, leave func(
 func (c *Cache) run(ctx context.Context, cache string, w *watch) {
 	defer close(w.ended)
 	for ctx.Err() == nil {
+		seen := map[string]bool{}
 		err := c.o.Store.WatchCache(ctx, cache, func(path string, change catalog.ArtifactChange) error {
 			w.change(func() {
+				seen[path] = true
 				w.gone[path] = change.Artifact == nil
 				if change.Artifact == nil {
 					delete(w.records, path)
@@ -103,7 +117,7 @@ func (c *Cache) run(ctx context.Context, cache string, w *watch) {
 				}
 			})
 			return nil
-		}, func() { w.change(func() { w.current = true }) })
+		}, func() { w.change(func() { w.settle(seen) }) })
 		if ctx.Err() != nil {
 			return
 		}

@@ -53,12 +53,23 @@ type Item struct {
 	// Device is the kind of network device of an in-band image: cx7, cx8, bf3_nic.
 	Device string
 	// Supplies says that the image is for the power supplies of a shelf, Unit, when
-	// set, for the one with this id.
+	// set, for the one with this id. Part is what the request itself says of it; where it
+	// is empty, Supplies is a guess by the file's name.
 	Supplies bool
 	Unit     string
+	Part     ShelfPart
 
 	baseboard *Send
 }
+
+// ShelfPart is a part of a power shelf that has firmware of its own.
+type ShelfPart string
+
+// The parts of a shelf, by the ends of their keys.
+const (
+	PartController ShelfPart = "PMC"
+	PartSupplies   ShelfPart = "PSU"
+)
 
 // ByContent is the item of a package that nothing is known of yet: it is sent
 // without targets, or as baseboard says when its content is for the GPU baseboard.

@@ -29,20 +29,24 @@ func shelfItem(p product.Product, t Target) (Item, error) {
 	if err != nil {
 		return Item{}, err
 	}
-	item := Item{Supplies: part == "PSU" || part == "" && SupplyImage(t.BaseName(), t.Component)}
+	if part == "" && SupplyImage("", t.Component) {
+		part = flash.PartSupplies
+	}
+	item := Item{Part: part, Supplies: part == flash.PartSupplies || part == "" && SupplyImage(t.BaseName())}
 	if p.Redfish.PowerUnitsPath != "" && IsPowerUnit(t.Component) {
 		item.Unit = strings.ToLower(t.Component)
 	}
 	return item, nil
 }
 
-// shelfPart is PMC or PSU for the key of a firmware object, LiteOnPMC for example,
+// shelfPart is the part that the key of a firmware object means, LiteOnPMC for example,
 // and empty for any other word.
-func shelfPart(p product.Product, key string) (string, error) {
+func shelfPart(p product.Product, key string) (flash.ShelfPart, error) {
 	word := strings.ReplaceAll(flash.KeyOf(key), "_", "")
 	for _, brand := range product.Brands(product.PowerShelf) {
-		part, ok := strings.CutPrefix(word, strings.ToUpper(brand))
-		if !ok || !slices.Contains([]string{"PMC", "PSU"}, part) {
+		end, ok := strings.CutPrefix(word, strings.ToUpper(brand))
+		part := flash.ShelfPart(end)
+		if !ok || part != flash.PartController && part != flash.PartSupplies {
 			continue
 		}
 		if brand != p.Vendor.Brand {

@@ -28,6 +28,3 @@ const (
 	// InBand images are flashed with Flint from the host operating system.
 	InBand = flash.InBand
 )
-
-// PackageDerived stands for a package that finds its components itself.
-const PackageDerived = flash.PackageDerived

@@ -160,7 +160,7 @@ func Timing() redfishagent.Timing {
 		},
 		VerifyFirstDelay: tick, VerifyInterval: tick, VerifyAttempts: 3,
 		UntrackedLimit: 5 * time.Second, UploadAttempts: 4, UploadPause: 2 * tick,
-		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: time.Second, PackagePause: tick,
+		UploadSettle: 100 * time.Millisecond, RestartSettle: 100 * time.Millisecond, LostTaskWindow: 2 * time.Second, PackagePause: tick,
 		UnitSettle: tick, UnitRetrySettle: 2 * tick, RecoveryGrace: tick,
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/secret"
 )
 
@@ -78,7 +78,7 @@ func StartOpenSSH(t testing.TB, o Options) *OpenSSH {
 	if len(o.HostKeys) == 0 {
 		o.HostKeys = []string{"ed25519"}
 	}
-	s.port = freePort(t)
+	s.port = porttest.Free(t, 1)[0]
 	lines := []string{
 		"Port " + strconv.Itoa(s.port), "ListenAddress 127.0.0.1", "PidFile none", "UsePAM no", "StrictModes no",
 		"PermitRootLogin prohibit-password", "PasswordAuthentication no", "LogLevel VERBOSE",
@@ -165,19 +165,6 @@ func (s *OpenSSH) KnownHosts(kinds ...string) string {
 	file := filepath.Join(s.t.TempDir(), "known_hosts")
 	require.NoError(s.t, os.WriteFile(file, text.Bytes(), 0o600))
 	return file
-}
-
-// freePort finds a port that nobody listens on: below those that systems give to
-// whoever asks for any, so that nobody is given it before the server listens.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for {
-		port := 20_000 + rand.IntN(12_000)                                                              //nolint:gosec // a port is no secret
-		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil { //nolint:noctx // at once
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
 }
 
 // lockedBuffer is a buffer that one goroutine fills and others read.

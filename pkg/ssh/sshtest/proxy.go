@@ -17,9 +17,7 @@ type Proxy struct {
 	target atomic.Value
 	l      net.Listener
 	// delay of every byte, one way, in nanoseconds.
-	delay atomic.Int64
-	// limit is after how many bytes to the server a connection is cut; 0 never.
-	limit    atomic.Int64
+	delay    atomic.Int64
 	frozen   atomic.Bool
 	accepted atomic.Int64
 	wg       sync.WaitGroup
@@ -58,9 +56,6 @@ func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 // Freeze swallows everything from now on, as a network does that drops packets.
 func (p *Proxy) Freeze(on bool) { p.frozen.Store(on) }
 
-// CutAfter cuts every connection once so many bytes went to the server.
-func (p *Proxy) CutAfter(n int64) { p.limit.Store(n) }
-
 // Accepted is how many connections came.
 func (p *Proxy) Accepted() int64 { return p.accepted.Load() }
 
@@ -86,8 +81,8 @@ func (p *Proxy) serve() {
 			continue
 		}
 		p.keep(in, out)
-		p.wg.Go(func() { p.pipe(out, in, true) })
-		p.wg.Go(func() { p.pipe(in, out, false) })
+		p.wg.Go(func() { p.pipe(out, in) })
+		p.wg.Go(func() { p.pipe(in, out) })
 	}
 }
 
@@ -106,7 +101,7 @@ type parcel struct {
 }
 
 // pipe carries bytes one way. Many may be under way at a time, as on a long line.
-func (p *Proxy) pipe(to, from net.Conn, limited bool) {
+func (p *Proxy) pipe(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
 	line := make(chan parcel, 4096)
@@ -123,14 +118,9 @@ func (p *Proxy) pipe(to, from net.Conn, limited bool) {
 		}
 	})
 	defer close(line)
-	var passed int64
 	for {
 		buf := make([]byte, 32<<10)
 		n, err := from.Read(buf)
-		passed += int64(n)
-		if limit := p.limit.Load(); limited && limit > 0 && passed >= limit {
-			return
-		}
 		if n > 0 && !p.frozen.Load() {
 			select {
 			case line <- parcel{buf[:n], time.Now().Add(time.Duration(p.delay.Load()))}:

@@ -68,7 +68,6 @@ func measureFold(ctx context.Context, dir string, replicas, events int) (foldRat
 		return foldRate{}, err
 	}
 	defer stop()
-	//nolint:contextcheck // a connection has a life of its own
 	conn, err := bus.Connect(bus.Options{URLs: urls, Name: "rackbench", Role: "rackbench", Replicas: replicas})
 	if err != nil {
 		return foldRate{}, err
@@ -92,7 +91,6 @@ func measureFold(ctx context.Context, dir string, replicas, events int) (foldRat
 	if err != nil {
 		return f, err
 	}
-	//nolint:contextcheck // a connection has a life of its own
 	jobsConn, err := bus.Connect(bus.Options{URLs: urls, Name: "rackbench-jobs", Role: "jobs", Replicas: replicas})
 	if err != nil {
 		return f, err
@@ -195,6 +193,9 @@ func startBrokers(ctx context.Context, dir string, n int) (urls []string, stop f
 	return urls, stop, nil
 }
 
+// electionPoll is the pause between two looks for the leader of the brokers.
+const electionPoll = 100 * time.Millisecond
+
 func awaitCluster(ctx context.Context, brokers []*broker.Broker) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
@@ -204,7 +205,7 @@ func awaitCluster(ctx context.Context, brokers []*broker.Broker) error {
 				return nil
 			}
 		}
-		if err := rest(ctx, readyPoll); err != nil {
+		if err := rest(ctx, electionPoll); err != nil {
 			return fmt.Errorf("the brokers elected no leader: %w", err)
 		}
 	}

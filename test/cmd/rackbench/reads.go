@@ -76,12 +76,12 @@ func runReads(ctx context.Context, s *settings, dir string, r *report) error {
 	if err != nil {
 		return err
 	}
-	defer rack.stop()
+	defer rack.Stop()
 	server, err := startServer(ctx, s.bin, dir, filepath.Join(dir, "firmware"), most)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	c, err := dial(server, rack.nodes)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func (u *update) compareRequests(ctx context.Context, s *settings, dir string, c
 		n.RackId = "rack-requests"
 	}
 	err = u.updateBoth(ctx, c, r, image)
-	r.stop() // which writes the file out
+	r.Stop() // which writes the file out
 	if err != nil {
 		return err
 	}

@@ -103,12 +103,12 @@ func (u *update) throughRackbus(ctx context.Context, s *settings, dir string) er
 	if err != nil {
 		return err
 	}
-	defer rack.stop()
+	defer rack.Stop()
 	server, err := startServer(ctx, s.bin, dir, filepath.Join(dir, "firmware"), 2*u.Nodes+2)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	c, err := dial(server, rack.nodes)
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (u *update) directly(ctx context.Context, s *settings, dir string, image []
 	if err != nil {
 		return err
 	}
-	defer rack.stop()
+	defer rack.Stop()
 	d := newDirect(rack.nodes)
 	defer d.close()
 	before, err := usageOf(os.Getpid())

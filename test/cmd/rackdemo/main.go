@@ -54,12 +54,12 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer rack.stop()
+	defer rack.Stop()
 	server, err := startServer(ctx, bin, dir, rack.ports)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	out.step("rackbus serve is ready: gRPC with mutual TLS on %s, data in %s", server.grpc, filepath.Join(dir, "data"))
 	out.step("web console on %s, for a browser with the certificate in %s (docs/console.md tells how)", server.console, server.keys)
 
@@ -72,7 +72,7 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		d.register, d.readPower, d.readInventory, d.updateTrays, d.installImage, d.summary,
 	} {
 		if err := step(ctx); err != nil {
-			return fmt.Errorf("%w\n(server log: %s)", err, server.log)
+			return fmt.Errorf("%w\n(server log: %s)", err, server.Log())
 		}
 	}
 	if err := d.hints(server, keep); err != nil {

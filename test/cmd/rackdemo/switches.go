@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackbus/rackbus/test/cmd/internal/program"
 )
 
 // settingOf is the setting of Rackbus for each port of switches that no endpoint
@@ -24,7 +26,7 @@ type switchPorts map[string]string
 func drawSwitchPorts() (switchPorts, error) {
 	ports := switchPorts{}
 	for name := range settingOf() {
-		address, err := freeAddress()
+		address, err := program.FreeAddress()
 		if err != nil {
 			return nil, err
 		}

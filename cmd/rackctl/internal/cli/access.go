@@ -42,7 +42,6 @@ func newAudit(p *program) *cobra.Command {
 
 func newAuditList(p *program) *cobra.Command {
 	var rack, nodeID string
-	var since time.Duration
 	var limit int
 	req := &rackbusv1.ListAuditRecordsRequest{}
 	cmd := &cobra.Command{
@@ -55,7 +54,7 @@ func newAuditList(p *program) *cobra.Command {
 	flags.StringVar(&req.JobId, "job", "", "only calls about `JOB_ID`")
 	flags.StringVar(&req.Identity, "identity", "", "only calls of this `IDENTITY`")
 	flags.StringVar(&req.Rpc, "rpc", "", "only this `METHOD`, for example SetPowerState")
-	flags.DurationVar(&since, "since", 0, "only calls of this time, for example 24h")
+	since := addSince(cmd, "only calls since so long `AGO`, for example 24h or 7d")
 	flags.IntVar(&limit, "limit", 100, "at most so many `CALLS`, 0 for all")
 	register(cmd, "rack", p.completeRacks)
 	register(cmd, "node", p.completeNodes)
@@ -66,8 +65,8 @@ func newAuditList(p *program) *cobra.Command {
 		if r, n, both := strings.Cut(nodeID, "/"); both {
 			req.RackId, req.NodeId = r, n
 		}
-		if since > 0 {
-			req.Since = timestamppb.New(p.env.now().Add(-since))
+		if from := since.before(p.env.now()); from != nil {
+			req.Since = timestamppb.New(*from)
 		}
 		all := &rackbusv1.ListAuditRecordsResponse{}
 		more := true
@@ -94,7 +93,7 @@ func newAuditList(p *program) *cobra.Command {
 
 func auditTable(records []*rackbusv1.AuditRecord) *table {
 	t := &table{
-		columns: columns("TIME", "WHO", "ROLE", "+PEER", "CALL", "NODES", "+JOB", "OUTCOME", "+TOOK", "MESSAGE"), empty: "No call matches.",
+		columns: columns("TIME", "~WHO", "ROLE", "+PEER", "CALL", "~NODES", "+JOB", "OUTCOME", "+TOOK", "MESSAGE"), empty: "No call matches.",
 	}
 	for _, r := range records {
 		outcome := field{r.GetOutcome(), good}

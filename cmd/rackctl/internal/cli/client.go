@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -43,6 +44,8 @@ type server struct {
 	conn   *grpc.ClientConn
 	target target
 	limit  time.Duration
+	// handshake is why no connection was made, as far as that is known.
+	handshake *lastError
 
 	racks    rackmanager.RackManagerClient
 	v2       rackmanagerv2.RackManagerV2Client
@@ -62,10 +65,15 @@ func (p *program) dial() (*server, error) {
 		return nil, err
 	}
 	s := &server{target: t, limit: callLimit}
-	if p.conn.timeout > 0 {
+	switch {
+	case p.conn.timeout > 0:
 		s.limit = p.conn.timeout
+	case p.conn.timeout < 0:
+		return nil, usagef("--timeout %s is less than none", p.conn.timeout)
 	}
-	s.conn, err = grpc.NewClient(t.Address, grpc.WithTransportCredentials(creds),
+	remembered := rememberHandshakes(creds)
+	s.handshake = remembered.last
+	s.conn, err = grpc.NewClient(t.Address, grpc.WithTransportCredentials(remembered),
 		grpc.WithUnaryInterceptor(s.unary), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, usagef("address %q: %w", t.Address, err)
@@ -124,6 +132,9 @@ func (t *target) tls() (*tls.Config, error) {
 	if err != nil {
 		return nil, usagef("certificates: %w", err)
 	}
+	if err := t.checkCertificate(source.NotAfter()); err != nil {
+		return nil, err
+	}
 	name := t.ServerName
 	if name == "" {
 		if name, _, err = net.SplitHostPort(t.Address); err != nil {
@@ -170,8 +181,12 @@ func (s *server) explain(method string, err error) error {
 	text := cell(st.Message())
 	switch st.Code() {
 	case codes.Unavailable:
+		if why := s.target.diagnose(s.handshake.get()); why != "" {
+			err = &callError{st, fmt.Sprintf("%s%s cannot be reached: %s", s.target.Address, s.target.origin(), why)}
+			break
+		}
 		err = &callError{st, fmt.Sprintf("%s cannot be reached or cannot work now: %s\n"+
-			"  Check the address%s, that the server runs, and the certificates of both sides.", s.target.Address, text, s.target.origin())}
+			"  Check the address%s, that the server runs, and the certificates of both sides.", s.target.Address, plainReason(text), s.target.origin())}
 	case codes.Unimplemented:
 		err = &callError{st, fmt.Sprintf("the server at %s has no %s: %s\n"+
 			"  It is older, or another server of the published API.", s.target.Address, call, text)}
@@ -185,6 +200,15 @@ func (s *server) explain(method string, err error) error {
 		err = &callError{st, text}
 	}
 	return &exitError{exitOfCode(st.Code()), err}
+}
+
+// briefly is the reason of a failed call in one line.
+func briefly(err error) string {
+	var call *callError
+	if errors.As(err, &call) {
+		return plainReason(cell(call.status.Message()))
+	}
+	return plainReason(cell(status.Convert(err).Message()))
 }
 
 // callError is a failed call in words for people.

@@ -43,11 +43,28 @@ func (p *program) candidates(cmd *cobra.Command, typed string, ask func(context.
 }
 
 func (p *program) completeContexts(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.contextNames()
+}
+
+func (p *program) contextNames() ([]cobra.Completion, cobra.ShellCompDirective) {
 	config, err := p.loadConfig()
-	if err != nil || len(args) > 0 {
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return config.names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// once offers what complete does for the first argument only.
+func once(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args, typed)
+	}
 }
 
 func (p *program) completeRacks(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -78,10 +95,7 @@ func (p *program) completeNodes(cmd *cobra.Command, _ []string, typed string) ([
 	})
 }
 
-func (p *program) completeJobs(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (p *program) completeJobs(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.candidates(cmd, typed, func(ctx context.Context, s *server) ([]string, error) {
 		resp, err := s.jobs.ListJobs(ctx, &rackbusv1.ListJobsRequest{PageSize: completionJobs, Filter: &rackbusv1.JobFilter{TopLevelOnly: true}})
 		var out []string

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,6 +97,14 @@ type configFile struct {
 }
 
 func (c *configFile) names() []string { return slices.Sorted(maps.Keys(c.Contexts)) }
+
+// unknown is the error about a context that is not there.
+func (c *configFile) unknown(name string) error {
+	if len(c.Contexts) == 0 {
+		return usagef("there is no context %q, nor any other: make one with 'rackctl context set %s --address HOST:PORT ...'", name, name)
+	}
+	return usagef("there is no context %q; there are: %s", name, strings.Join(c.names(), ", "))
+}
 
 // configPath is the file that the flags, the environment or the custom name.
 // named says that somebody has asked for it.
@@ -195,7 +204,7 @@ func (p *program) contextTarget() (target, error) {
 	}
 	t, known := config.Contexts[name]
 	if !known {
-		return target{}, usagef("there is no context %q; there are: %s", name, strings.Join(config.names(), ", "))
+		return target{}, config.unknown(name)
 	}
 	path, _ := p.configPath()
 	for _, file := range []*string{&t.CA, &t.Cert, &t.Key} {
@@ -221,10 +230,23 @@ func (p *program) target() (target, error) {
 	if t.Address == "" {
 		return t, usagef("no server: give --address, set %s, or make a context with 'rackctl context set NAME --address HOST:PORT ...'", envAddress)
 	}
-	if _, _, err := net.SplitHostPort(t.Address); err != nil {
-		t.Address = net.JoinHostPort(strings.Trim(t.Address, "[]"), defaultPort)
+	if t.Address, err = fullAddress(t.Address); err != nil {
+		return t, err
 	}
 	return t, nil
+}
+
+// fullAddress is HOST:PORT of what people write for a server.
+func fullAddress(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), defaultPort
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || host == "" || strings.ContainsAny(host, "/ \t[]") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return "", usagef("the address %q is not HOST or HOST:PORT, for example rms.lab:%s", text, defaultPort)
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // checkPrivate refuses a file that others can read.

@@ -82,7 +82,7 @@ func newContextDelete(p *program) *cobra.Command {
 
 func (c *configFile) require(name string) error {
 	if _, known := c.Contexts[name]; !known {
-		return usagef("there is no context %q; there are: %s", name, strings.Join(c.names(), ", "))
+		return c.unknown(name)
 	}
 	return nil
 }
@@ -122,6 +122,9 @@ first context becomes the current one.`,
 	form := cmd.Flags().String("default-output", "", "form of output without -o: table, wide, json or yaml")
 	complete(cmd, "default-output", allForms())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if strings.TrimSpace(args[0]) == "" {
+			return usagef("a context needs a name")
+		}
 		given := p.conn.given
 		given.Output = *form
 		if *form != "" && !slices.Contains(allForms(), *form) {
@@ -144,7 +147,10 @@ first context becomes the current one.`,
 				t.Insecure = given.Insecure
 			}
 			if t.Address == "" {
-				return usagef("a new context needs --address")
+				return usagef("the new context %q needs --address HOST[:PORT]", args[0])
+			}
+			if _, err := fullAddress(t.Address); err != nil {
+				return err
 			}
 			if config.Contexts == nil {
 				config.Contexts = make(map[string]target)

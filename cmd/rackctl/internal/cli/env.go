@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -100,6 +101,35 @@ func (e *Env) size() (columns, lines int) {
 	return columns, lines
 }
 
+// errInterrupted says that somebody has typed Ctrl-C in place of an answer.
+var errInterrupted = errors.New("interrupted")
+
+// hidden reads a line that is not shown. When it is interrupted the terminal shows again what is typed.
+func hidden(terminal int) ([]byte, error) {
+	former, err := term.GetState(terminal)
+	if err != nil {
+		return nil, err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(terminal)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return l.text, l.err
+	case <-signals: // the read goes on until the process ends, which is now
+		return nil, errors.Join(errInterrupted, term.Restore(terminal, former))
+	}
+}
+
 // Terminal is the surroundings of a process.
 func Terminal() Env {
 	env := Env{
@@ -127,7 +157,7 @@ func Terminal() Env {
 		if _, err := io.WriteString(os.Stderr, prompt); err != nil {
 			return nil, err
 		}
-		answer, err := term.ReadPassword(int(os.Stdin.Fd()))
+		answer, err := hidden(int(os.Stdin.Fd()))
 		_, werr := io.WriteString(os.Stderr, "\n")
 		if err != nil {
 			return nil, err

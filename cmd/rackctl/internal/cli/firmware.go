@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,7 +73,7 @@ func (s *server) firmwareInventory(ctx context.Context, rack string, refs []node
 			return nil, nil, err
 		}
 		if !succeeded(resp.GetStatus()) {
-			failure = failedf("not every node could be read: %s", cell(*reason))
+			failure = s.failedRack(ctx, rack, "not every node could be read: "+cell(*reason))
 		}
 		return resp.GetNodes(), failure, nil
 	}
@@ -95,6 +96,15 @@ func (s *server) firmwareInventory(ctx context.Context, rack string, refs []node
 		failure = s.failedNodes(ctx, failed, strings.Join(reasons, "\n"))
 	}
 	return inv, failure, nil
+}
+
+// failedRack is the error about a rack: that of one which is not there when no node is registered in it.
+func (s *server) failedRack(ctx context.Context, rack, text string) error {
+	resp, err := s.racks.ListRacks(ctx, &rackmanager.ListRacksRequest{})
+	if err == nil && !slices.Contains(resp.GetRackIds(), rack) {
+		return notFoundf("%s", text)
+	}
+	return failedf("%s", text)
 }
 
 func codeOf(failure error) rackmanager.ReturnCode {

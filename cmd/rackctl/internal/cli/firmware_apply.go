@@ -38,7 +38,7 @@ func addObjectFlags(cmd *cobra.Command, p *program) *objectFlags {
 	flags.StringVar(&f.firmware, "firmware", "prod", "`KIND` of the files: prod or dev")
 	flags.StringArrayVar(&f.components, "component", nil, "only this `[NODE_TYPE=]COMPONENT`; may be repeated")
 	register(cmd, "object", p.completeObjects)
-	complete(cmd, "firmware", []string{"prod", "dev"})
+	complete(cmd, "firmware", []string{"prod", "dev"}) // and whatever else the manifest has
 	requires(cmd, func([]string) error { return f.check() })
 	return f
 }

@@ -62,7 +62,7 @@ func newObjectList(p *program) *cobra.Command {
 func objectArg(p *program, use, short, long string, run func(context.Context, *request, string) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " OBJECT", Short: short, Long: long + "\n\n" + exitHelp, Args: cobra.ExactArgs(1),
-		ValidArgsFunction: p.completeObjects,
+		ValidArgsFunction: once(p.completeObjects),
 	}
 	return p.asks(cmd, func(ctx context.Context, r *request) error { return run(ctx, r, r.args[0]) })
 }
@@ -214,10 +214,7 @@ func newObjectRetry(p *program) *cobra.Command {
 	return cmd
 }
 
-func (p *program) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (p *program) completeObjects(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.candidates(cmd, typed, func(ctx context.Context, s *server) ([]string, error) {
 		resp, err := s.racks.ListFirmwareObjects(ctx, &rackmanager.ListFirmwareObjectsRequest{})
 		var out []string

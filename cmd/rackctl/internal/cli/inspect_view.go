@@ -205,10 +205,13 @@ func cell(s string) string {
 		return "-"
 	}
 	return strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return unicode.ReplacementChar
+		switch {
+		case unicode.IsPrint(c):
+			return c
+		case unicode.IsSpace(c):
+			return ' '
 		}
-		return c
+		return unicode.ReplacementChar
 	}, s)
 }
 

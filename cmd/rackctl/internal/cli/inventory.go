@@ -96,7 +96,7 @@ type fault struct {
 func (f *fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.text) }
 
 // readEntries reads an inventory file: CSV by its name, else YAML or JSON; - is
-// standard input.
+// standard input. With an error it gives the entries that could be read.
 func readEntries(env *Env, path string) (entries []entry, err error) {
 	raw, err := readInput(env, path)
 	if err != nil {
@@ -114,7 +114,7 @@ func readEntries(env *Env, path string) (entries []entry, err error) {
 		entries, err = parseYAML(path, raw)
 	}
 	if err != nil {
-		return nil, &exitError{ExitUsage, err}
+		return entries, &exitError{ExitUsage, err}
 	}
 	if len(entries) == 0 {
 		return nil, usagef("inventory %s has no nodes", path)

@@ -30,6 +30,8 @@ func parseCSV(file string, raw []byte) ([]entry, error) {
 	for i := range head {
 		head[i] = strings.ToLower(strings.TrimSpace(head[i]))
 		switch {
+		case len(head) == 1 && strings.ContainsAny(head[i], ";\t"):
+			return nil, &fault{file, line, "the columns are to be separated by commas"}
 		case !knownColumn(head[i]):
 			faults = append(faults, &fault{file, line, fmt.Sprintf("unknown column %q", head[i])})
 		case slices.Index(head, head[i]) < i:

@@ -28,7 +28,7 @@ func newJob(p *program) *cobra.Command {
 func jobArg(p *program, use, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " JOB_ID", Short: short, Long: long + "\n\n" + exitHelp,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeJobs,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: once(p.completeJobs),
 	}
 }
 
@@ -36,7 +36,7 @@ func jobArg(p *program, use, short, long string) *cobra.Command {
 type listFlags struct {
 	rack, node, name, parent, about string
 	states, types                   []string
-	since                           time.Duration
+	since                           *past
 	all, active                     bool
 	limit                           int
 }
@@ -62,12 +62,14 @@ given. -o json prints the jobs of all pages that were read.
 	flags.StringVar(&f.about, "about", "", "the diagnostics of `JOB_ID`")
 	flags.StringSliceVar(&f.states, "state", nil, "only jobs in these `STATES`, for example running,failed")
 	flags.StringSliceVar(&f.types, "job-type", nil, "only jobs of these `TYPES`, for example firmware_update")
-	flags.DurationVar(&f.since, "since", 0, "only jobs created in this time, for example 24h")
+	f.since = addSince(cmd, "only jobs created since so long `AGO`, for example 24h or 7d")
 	flags.BoolVar(&f.all, "all", false, "children too")
 	flags.BoolVar(&f.active, "active", false, "only jobs that have not ended")
 	flags.IntVar(&f.limit, "limit", 100, "at most so many `JOBS`, 0 for all")
 	register(cmd, "rack", p.completeRacks)
 	register(cmd, "node", p.completeNodes)
+	register(cmd, "parent", p.completeJobs)
+	register(cmd, "about", p.completeJobs)
 	complete(cmd, "state", stateWords())
 	requires(cmd, func([]string) error {
 		_, err := f.filter(p.env.now())
@@ -125,8 +127,8 @@ func (f *listFlags) filter(now time.Time) (*rackbusv1.JobFilter, error) {
 	} else {
 		out.NodeId = f.node
 	}
-	if f.since > 0 {
-		out.CreatedSince = timestamppb.New(now.Add(-f.since))
+	if from := f.since.before(now); from != nil {
+		out.CreatedSince = timestamppb.New(*from)
 	}
 	if f.active {
 		out.States = activeStates
@@ -163,7 +165,7 @@ func (s *server) listJobs(ctx context.Context, filter *rackbusv1.JobFilter, limi
 
 func jobTable(now time.Time, jobs []*rackbusv1.Job) *table {
 	t := &table{
-		columns: columns("JOB", "NAME", "TYPE", "WHERE", "STATE", ">%", "AGE", "+TOOK", "+ATTEMPT", "+AGENT", "WHAT"),
+		columns: columns("JOB", "~NAME", "~TYPE", "~WHERE", "STATE", ">%", "AGE", "+TOOK", "+ATTEMPT", "+AGENT", "WHAT"),
 		empty:   "No job matches.",
 	}
 	for _, j := range jobs {

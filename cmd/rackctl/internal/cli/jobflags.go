@@ -36,10 +36,10 @@ func addJobFlags(cmd *cobra.Command, batch bool) *jobFlags {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.wait, "wait", false, "wait for the end of the job (default: only on a terminal)")
 	flags.StringVar(&f.name, "name", "", "`NAME` of the job, for people")
-	flags.StringVar(&f.deadline, "deadline", "", "when the job has to have ended: a moment (RFC 3339) or a time from now such as 90m")
+	flags.StringVar(&f.deadline, "deadline", "", "`WHEN` the job has to have ended: a moment (RFC 3339) or a time from now such as 90m")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes a repeated call find the job of the first")
-	flags.StringVar(&f.onBusy, "on-busy", "", "what to do where another job holds a node: refuse, queue or supersede")
-	complete(cmd, "on-busy", []string{"refuse", "queue", "supersede"})
+	flags.StringVar(&f.onBusy, "on-busy", "", "`WHAT` to do where another job holds a node: refuse, queue or supersede")
+	oneOf(cmd, "on-busy", "refuse", "queue", "supersede")
 	if batch {
 		flags.StringVar(&f.rollout, "rollout", "", "`PLAN` by which the nodes start in waves; see docs/rackctl.md")
 	}
@@ -116,7 +116,7 @@ func (f *jobFlags) follow(ctx context.Context, r *request, st started) error {
 		} else {
 			fmt.Fprintln(p.env.Stdout, cell(st.jobID))
 		}
-		fmt.Fprintf(p.env.Stderr, "rackctl: the job has been admitted; watch it with: rackctl job watch %s\n", cell(st.jobID))
+		fmt.Fprintf(p.env.Stderr, "rackctl: watch the job with: rackctl job watch %s\n", cell(st.jobID))
 		return st.failure
 	}
 	if st.failure != nil {

@@ -163,9 +163,10 @@ func (v *live) close() {
 	v.lines = 0
 }
 
-// The lengths of a bar, and of the states that most jobs have, in columns.
+// The lengths of a bar, of the shortest one, and of the states that most jobs have, in columns.
 const (
 	barWidth  = 20
+	minBar    = 4
 	wordWidth = len("completed")
 )
 
@@ -206,16 +207,27 @@ func (v *live) paint() []string {
 func (v *live) row(j *rackbusv1.Job, width, names int, text string) string {
 	colours, look := v.env.Colours, stateStyle(j.GetState())
 	done := percentOf(j)
-	filled := int(done) * barWidth / 100
-	bar := paint(colours, look, strings.Repeat("█", filled)) + paint(colours, dim, strings.Repeat("░", barWidth-filled))
 	head := ""
 	if names > 0 {
 		name := clip(cell(place(j.GetRackId(), j.GetNodeId())), names)
 		head = "  " + name + strings.Repeat(" ", names-columnsOf(name)) + " "
 	}
 	word := fmt.Sprintf("%-*s", wordWidth, stateWord(j.GetState()))
-	used := columnsOf(head) + barWidth + len(" 100%  ") + len(word) + 2
-	return fmt.Sprintf("%s%s %3d%%  %s  %s", head, bar, done, paint(colours, look, word), clip(text, width-used-1))
+	room := width - 1 - columnsOf(head) - len(" 100%") // a line that is wider would be two, and could not be replaced
+	if room-len(gap+word) < minBar {
+		word = ""
+	}
+	length := max(min(room-len(gap+word), barWidth), 0)
+	filled := int(done) * length / 100
+	bar := paint(colours, look, strings.Repeat("█", filled)) + paint(colours, dim, strings.Repeat("░", length-filled))
+	line := fmt.Sprintf("%s%s %3d%%", head, bar, done)
+	if word == "" {
+		return line
+	}
+	if text = clip(text, room-length-len(gap+word+gap)); text != "" {
+		text = gap + text
+	}
+	return line + gap + paint(colours, look, word) + text
 }
 
 // percentOf is how far a job is. That of a parent is known by its children, also

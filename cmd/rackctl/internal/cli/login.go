@@ -4,10 +4,10 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,11 +30,15 @@ type loginFlags struct {
 	file string
 	// prefix is that of the flags, env the variable that may hold the password.
 	prefix, env string
+	// prompt asks for the password; without it it names user and of.
+	prompt, of string
+	// twice asks for it a second time: nobody knows yet whether it is as meant.
+	twice bool
 }
 
 // add defines the flags. The prefix of their names is empty, or ends with a dash.
 func (l *loginFlags) add(cmd *cobra.Command, prefix, env, of string) {
-	l.prefix, l.env = prefix, env
+	l.prefix, l.env, l.of = prefix, env, of
 	flags := cmd.Flags()
 	flags.StringVar(&l.user, prefix+"user", "root", "`USER` of "+of)
 	flags.StringVar(&l.file, prefix+"password-file", "", "`FILE` with the password of "+of+" in its first line; - is standard input")
@@ -96,8 +100,27 @@ func (l *loginFlags) password(env *Env) ([]byte, error) {
 	if env.Ask == nil {
 		return nil, usagef("no password: give --%spassword-file or set %s", l.prefix, l.env)
 	}
-	p, err := env.Ask(fmt.Sprintf("Password of %s: ", strings.TrimSpace(strings.TrimSuffix(l.prefix, "-")+" "+l.user)))
-	if err != nil {
+	prompt := l.prompt
+	if prompt == "" {
+		prompt = fmt.Sprintf("Password of %s at %s: ", l.user, l.of)
+	}
+	p, err := ask(env, prompt)
+	if err != nil || !l.twice {
+		return p, err
+	}
+	again, err := ask(env, "Once more: ")
+	if err == nil && !bytes.Equal(p, again) {
+		err = usagef("the two passwords differ")
+	}
+	return p, err
+}
+
+func ask(env *Env, prompt string) ([]byte, error) {
+	p, err := env.Ask(prompt)
+	switch {
+	case errors.Is(err, errInterrupted):
+		return nil, &exitError{ExitInterrupted, errors.New("nothing was done")}
+	case err != nil:
 		return nil, usagef("password not read: %w", err)
 	}
 	return p, nil

@@ -56,16 +56,16 @@ func newNodesList(p *program) *cobra.Command {
 		Use: "list", Short: "List the registered nodes", Args: cobra.NoArgs, Long: "List the registered nodes.\n\n" + exitHelp,
 	}
 	rack := cmd.Flags().String("rack", "", "only nodes of `RACK`")
-	nodeType := cmd.Flags().String("type", "", "only nodes of `NODE_TYPE`")
+	var nodeType string
+	addType(cmd, &nodeType, "only nodes of `NODE_TYPE`")
 	register(cmd, "rack", p.completeRacks)
-	complete(cmd, "type", typeIDs())
 	return p.asks(cmd, func(ctx context.Context, r *request) error {
 		resp, err := r.s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
 		if err != nil {
 			return err
 		}
 		resp.Nodes = slices.DeleteFunc(sortedNodes(resp.GetNodes()), func(n *rackmanager.NodeInventoryInfo) bool {
-			return *rack != "" && n.GetRackId() != *rack || *nodeType != "" && typeWord(n.GetType(), n.GetNodeDescriptor()) != strings.ToLower(*nodeType)
+			return *rack != "" && n.GetRackId() != *rack || nodeType != "" && typeWord(n.GetType(), n.GetNodeDescriptor()) != strings.ToLower(nodeType)
 		})
 		return r.show(resp, nodeTable(resp.GetNodes()))
 	})
@@ -89,7 +89,7 @@ func newNodesGet(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get [RACK/]NODE", Short: "Show a node and where it sits",
 		Long: "Show what is registered of a node, and its slot and tray as the device tells them\nwith --device.\n\n" + exitHelp,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeNodes,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: once(p.completeNodes),
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the node")
 	device := cmd.Flags().Bool("device", false, "ask the device where it sits")

@@ -35,7 +35,7 @@ type output struct {
 
 func addOutput(cmd *cobra.Command, forms ...string) *output {
 	o := &output{forms: forms, given: func() bool { return cmd.Flags().Changed("output") }}
-	cmd.Flags().StringVarP(&o.form, "output", "o", forms[0], "form of the output: "+strings.Join(forms, ", "))
+	cmd.Flags().StringVarP(&o.form, "output", "o", forms[0], "`FORM` of the output: "+strings.Join(forms, ", "))
 	complete(cmd, "output", forms)
 	return o
 }

@@ -54,23 +54,27 @@ type registeredFlags struct {
 func (f *registeredFlags) add(p *program, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.rack, "rack", "", "`RACK` of the nodes")
-	flags.StringVar(&f.nodeType, "type", "", "with --all: only nodes of `NODE_TYPE`")
+	addType(cmd, &f.nodeType, "with --all: only nodes of `NODE_TYPE`")
 	flags.BoolVar(&f.all, "all", false, "all nodes of the rack")
 	register(cmd, "rack", p.completeRacks)
-	complete(cmd, "type", typeIDs())
+	requires(cmd, func(args []string) error {
+		switch {
+		case f.all && (f.rack == "" || len(args) > 0):
+			return usagef("--all takes every node of --rack RACK, and no names")
+		case !f.all && len(args) == 0:
+			return usagef("no nodes: name them, or give --rack RACK --all")
+		case !f.all && f.nodeType != "":
+			return usagef("--type chooses among the nodes of --all, not among names")
+		}
+		return nil
+	})
 	cmd.ValidArgsFunction = p.completeNodes
 }
 
 // refs are the chosen nodes.
 func (f *registeredFlags) refs(ctx context.Context, s *server, args []string) ([]node.Ref, error) {
 	if !f.all {
-		if len(args) == 0 {
-			return nil, usagef("no nodes: name them, or give --rack RACK --all")
-		}
 		return references(f.rack, args)
-	}
-	if f.rack == "" || len(args) > 0 {
-		return nil, usagef("--all takes every node of --rack RACK, and no names")
 	}
 	resp, err := s.racks.ListNodeInventory(ctx, &rackmanager.ListNodeInventoryRequest{})
 	if err != nil {
@@ -83,7 +87,7 @@ func (f *registeredFlags) refs(ctx context.Context, s *server, args []string) ([
 		}
 	}
 	if len(out) == 0 {
-		return nil, notFoundf("rack %s has no such nodes", f.rack)
+		return nil, notFoundf("no such node is registered in rack %s", f.rack)
 	}
 	return out, nil
 }
@@ -126,6 +130,21 @@ func (r *request) showPower(ctx context.Context, refs []node.Ref) error {
 	return nil
 }
 
+// maxNamed is how many nodes a question names.
+const maxNamed = 4
+
+// nodesInWords names nodes in a question, or tells how many there are.
+func nodesInWords(refs []node.Ref) string {
+	if len(refs) > maxNamed {
+		return fmt.Sprintf("%d nodes", len(refs))
+	}
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		names[i] = cell(place(ref.RackID, ref.NodeID))
+	}
+	return strings.Join(names, ", ")
+}
+
 // powerStates reads several nodes at once.
 func (s *server) powerStates(ctx context.Context, refs []node.Ref) ([]nodeOutcome, error) {
 	outcomes, errs := make([]nodeOutcome, len(refs)), make([]error, len(refs))
@@ -165,15 +184,15 @@ shows the power states as they are and changes nothing.
 	}
 	dry := cmd.Flags().Bool("dry-run", false, "show the power states, change nothing")
 	jobs := &jobFlags{}
-	cmd.Flags().StringVar(&jobs.onBusy, "on-busy", "", "refuse (default) or force, where a job works on a node")
-	complete(cmd, "on-busy", []string{"refuse", "force"})
+	cmd.Flags().StringVar(&jobs.onBusy, "on-busy", "", "`WHAT` to do where a job works on a node: refuse (default) or force")
+	oneOf(cmd, "on-busy", "refuse", "force")
 	yes := addYes(cmd)
 	return p.asksRegistered(cmd, func(ctx context.Context, r *request, refs []node.Ref) error {
 		if *dry {
 			return r.showPower(ctx, refs)
 		}
 		if v.cuts && len(refs) > 1 {
-			if err := p.confirm(*yes, "power %s %d nodes", v.use, len(refs)); err != nil {
+			if err := p.confirm(*yes, "power %s %s", v.use, nodesInWords(refs)); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -77,4 +78,43 @@ func TestRealTerminal(t *testing.T) {
 	for _, line := range strings.Split(s.text(), "\n")[:6] {
 		require.Less(t, len([]rune(line)), 72, line)
 	}
+}
+
+// TestInterruptedPrompt: Ctrl-C in place of a password leaves a terminal that shows again what is typed.
+func TestInterruptedPrompt(t *testing.T) {
+	t.Parallel()
+	l := furnished(t)
+	master, slave := terminal(t, 80, 24)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe, "validate", "--rack", "lab")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	cmd.Env = append(os.Environ(), envAsProgram+"=1", "TERM=xterm")
+	for name, value := range l.environment() {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	require.NoError(t, cmd.Start())
+	said, buf := "", make([]byte, 100)
+	for !strings.Contains(said, "Password of root at management controllers: ") {
+		n, err := master.Read(buf)
+		require.NoError(t, err)
+		said += string(buf[:n])
+	}
+	require.Eventually(t, func() bool { return !echoes(t, slave) }, patience, time.Millisecond, "the password is not shown")
+	_, err = master.WriteString("\x03")
+	require.NoError(t, err)
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, cli.ExitInterrupted, exit.ExitCode())
+	require.True(t, echoes(t, slave))
+	require.Empty(t, l.callsOf("StartSystemValidation"))
+}
+
+// echoes says that a terminal shows what is typed.
+func echoes(t *testing.T, terminal *os.File) bool {
+	t.Helper()
+	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	return state.Lflag&unix.ECHO != 0
 }

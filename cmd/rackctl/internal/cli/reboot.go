@@ -33,6 +33,7 @@ one rack, with at least one power shelf, one compute tray and one switch.
 		"boot-wait": "wait for the compute trays to boot (default 5m)", "poll": "time between two looks (default 15s)",
 	} {
 		waits[name] = cmd.Flags().Duration(name, 0, what)
+		notNegative(cmd, name, waits[name])
 	}
 	yes := addYes(cmd)
 	seconds := func(name string) *uint32 {

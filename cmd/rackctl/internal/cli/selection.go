@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -35,10 +36,9 @@ func addNodeFlags(cmd *cobra.Command, p *program) *nodeFlags {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", "", "inventory `FILE` with the nodes: CSV, YAML or JSON; - is standard input")
 	flags.StringVar(&f.rack, "rack", "", "`RACK` of the nodes")
-	flags.StringVar(&f.nodeType, "type", "", "`NODE_TYPE` of the nodes")
+	addType(cmd, &f.nodeType, "`NODE_TYPE` of the nodes")
 	f.login.add(cmd, "", envPassword, "management controllers")
 	f.hostLogin.add(cmd, "host-", envHostPassword, "operating systems")
-	complete(cmd, "type", typeIDs())
 	register(cmd, "rack", p.completeRacks)
 	cmd.ValidArgsFunction = p.completeNodes
 	return f
@@ -73,11 +73,15 @@ func (f *nodeFlags) nodes(ctx context.Context, p *program, s *server, cmd *cobra
 
 func (f *nodeFlags) fromFile(env *Env) ([]*rackmanager.NodeInfo, error) {
 	entries, err := readEntries(env, f.file)
-	if err != nil {
+	if len(entries) == 0 {
 		return nil, err
 	}
 	b := nodeBuilder{env: env, file: f.file, private: f.file == "-" || privateFile(f.file)}
-	return b.build(entries)
+	nodes, faults := b.build(entries)
+	if err := errors.Join(err, faults); err != nil {
+		return nil, &exitError{ExitUsage, err}
+	}
+	return nodes, nil
 }
 
 // fromServer makes nodes of what the inventory shows. It has no ports and names of

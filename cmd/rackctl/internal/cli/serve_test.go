@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/cmd/rackctl/internal/cli"
-	"github.com/rackbus/rackbus/pkg/bus/broker/brokertest"
 	"github.com/rackbus/rackbus/pkg/config"
+	"github.com/rackbus/rackbus/pkg/porttest"
 	"github.com/rackbus/rackbus/pkg/process"
 	"github.com/rackbus/rackbus/services/standalone"
 	"github.com/rackbus/rackbus/sim"
@@ -44,7 +44,7 @@ type site struct {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	return strconv.Itoa(brokertest.FreePorts(t, 1)[0])
+	return strconv.Itoa(porttest.Free(t, 1)[0])
 }
 
 func startSite(t *testing.T) *site {

@@ -50,7 +50,7 @@ func switchJob(p *program, use, short, long string, call func(context.Context, *
 // switchCall is a command about one registered switch that prints what the switch says, a JSON document.
 func switchCall(p *program, use, short, long string, call func(context.Context, *server, node.Ref) (document, error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use + " [RACK/]NODE", Short: short, Long: long + "\n\n" + exitHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeNodes,
+		Use: use + " [RACK/]NODE", Short: short, Long: long + "\n\n" + exitHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: once(p.completeNodes),
 	}
 	rack := cmd.Flags().String("rack", "", "`RACK` of the switch")
 	register(cmd, "rack", p.completeRacks)
@@ -308,10 +308,11 @@ const envNewPassword = "RACKCTL_NEW_PASSWORD" //nolint:gosec // the name, not th
 
 func newSwitchPassword(p *program) *cobra.Command {
 	var username string
-	next := loginFlags{prefix: "new-", env: envNewPassword, user: "new"}
+	next := loginFlags{prefix: "new-", env: envNewPassword, twice: true}
 	cmd := switchJob(p, "password", "Change the password of an operating system user", `Change the password of a user of switches. The new one comes from
 --new-password-file, the variable `+envNewPassword+` or a prompt; the nodes log in with
 the current one.`, func(ctx context.Context, r *request, set *rackmanager.NodeSet) (started, error) {
+		next.prompt = fmt.Sprintf("New password of %s: ", cell(username))
 		password, err := next.password(p.env)
 		if err != nil {
 			return started{}, err

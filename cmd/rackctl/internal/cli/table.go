@@ -48,6 +48,8 @@ type column struct {
 	title string
 	wide  bool
 	right bool
+	// flexible says that the column may be cut where the screen is too narrow for all.
+	flexible bool
 }
 
 // table is rows of text for people. Where stdout is a terminal, the last column is
@@ -61,7 +63,7 @@ type table struct {
 	notes []string
 }
 
-// columns makes columns from titles: "+" before one makes it wide, ">" right.
+// columns makes columns from titles: "+" before one makes it wide, ">" right, "~" flexible.
 func columns(titles ...string) []column {
 	out := make([]column, len(titles))
 	for i, t := range titles {
@@ -71,6 +73,9 @@ func columns(titles ...string) []column {
 		}
 		if rest, ok := strings.CutPrefix(t, ">"); ok {
 			c.right, t = true, rest
+		}
+		if rest, ok := strings.CutPrefix(t, "~"); ok {
+			c.flexible, t = true, rest
 		}
 		c.title = t
 		out[i] = c
@@ -132,6 +137,9 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 			widths[i] = max(widths[i], columnsOf(row[i].text))
 		}
 	}
+	if limit > 0 {
+		t.squeeze(shown, widths, limit)
+	}
 	for _, row := range rows {
 		var line strings.Builder
 		at := 0
@@ -141,8 +149,12 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 				line.WriteString(gap)
 				at += len(gap)
 			}
-			if last && limit > 0 {
+			switch {
+			case limit == 0:
+			case last:
 				f.text = clip(f.text, limit-at)
+			case t.columns[i].flexible:
+				f.text = clip(f.text, widths[i])
 			}
 			pad := strings.Repeat(" ", max(widths[i]-columnsOf(f.text), 0))
 			at += widths[i]
@@ -156,6 +168,36 @@ func (t *table) render(w io.Writer, wide, colours bool, limit int) {
 			}
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// The least that is left of a flexible column, and of the last one for the sake of which others are cut.
+const (
+	minFlexible = 8
+	minLast     = 16
+)
+
+// squeeze narrows the flexible columns, the widest first, until all fit on the screen or no more can be taken.
+func (t *table) squeeze(shown, widths []int, limit int) {
+	if len(shown) == 0 {
+		return
+	}
+	last := shown[len(shown)-1]
+	excess := len(gap)*(len(shown)-1) + min(widths[last], minLast) - limit
+	for _, i := range shown[:len(shown)-1] {
+		excess += widths[i]
+	}
+	for ; excess > 0; excess-- {
+		widest := -1
+		for _, i := range shown[:len(shown)-1] {
+			if t.columns[i].flexible && widths[i] > minFlexible && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
 	}
 }
 

@@ -202,7 +202,7 @@ func TestUpdateOfShelf(t *testing.T) {
 	require.NoError(t, err)
 	got := b.update(b.file("pmc_r9.9.tar", content))
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)
-	require.Equal(t, 1, len(b.rack.Uploads(b.tray.ID())))
+	require.Len(t, b.rack.Uploads(b.tray.ID()), 1)
 }
 
 func TestUpdateFails(t *testing.T) {
@@ -331,7 +331,7 @@ func TestUpdatePasswords(t *testing.T) {
 		env.Ask = func(p string) ([]byte, error) { prompt = p; return []byte(b.tray.Password()), nil }
 	}, image)
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)
-	require.Equal(t, "Password of admin: ", prompt)
+	require.Equal(t, "Password of admin at the management controller: ", prompt)
 
 	got = b.updateIn(none, image)
 	require.Equal(t, cli.ExitUsage, got.code)

@@ -171,7 +171,7 @@ func (w *watcher) patience() func(context.Context, *watcher, error) bool {
 		}
 		if !told {
 			told = true
-			w.tell(ctx, change{note: fmt.Sprintf("connection lost (%s); trying again", cell(status.Convert(err).Message()))})
+			w.tell(ctx, change{note: fmt.Sprintf("connection lost (%s); trying again", briefly(err))})
 		}
 		timer := time.NewTimer(pause)
 		defer timer.Stop()

@@ -25,7 +25,7 @@
 {{/* What tells the pods of this release from all others. */}}
 {{- define "rackbus.instance" -}}
 app.kubernetes.io/name: {{ include "rackbus.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "rackbus.labels" -}}

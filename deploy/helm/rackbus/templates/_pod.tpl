@@ -24,7 +24,7 @@ capabilities: {drop: [ALL]}
 {{/* What a process reads of its Secrets, under the names that config.toml has. */}}
 {{- define "rackbus.secrets" -}}
 - secret:
-    name: {{ .values.existingSecret }}
+    name: {{ .values.existingSecret | quote }}
     items:
       - {key: nkey.seed, path: nkey.seed}
       {{- if not .values.busTLSSecret }}
@@ -47,7 +47,7 @@ capabilities: {drop: [ALL]}
       {{- end }}
 {{- with .values.busTLSSecret }}
 - secret:
-    name: {{ . }}
+    name: {{ . | quote }}
     items:
       - {key: tls.crt, path: tls/bus.crt}
       - {key: tls.key, path: tls/bus.key}
@@ -55,7 +55,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- with .values.serverTLSSecret }}
 - secret:
-    name: {{ . }}
+    name: {{ . | quote }}
     items:
       - {key: tls.crt, path: tls/server.crt}
       - {key: tls.key, path: tls/server.key}
@@ -79,7 +79,7 @@ capabilities: {drop: [ALL]}
     sources:
       {{- range .root.Values.switches.domains }}
       - secret:
-          name: {{ .existingSecret }}
+          name: {{ .existingSecret | quote }}
           items:
             {{- $domain := .name }}
             {{- range list "ca.pem" "client.pem" "client.key" }}
@@ -89,13 +89,13 @@ capabilities: {drop: [ALL]}
 {{- end }}
 - name: firmware
   {{- if .root.Values.firmware.existingClaim }}
-  persistentVolumeClaim: {claimName: {{ .root.Values.firmware.existingClaim }}}
+  persistentVolumeClaim: {claimName: {{ .root.Values.firmware.existingClaim | quote }}}
   {{- else }}
   emptyDir: {sizeLimit: {{ .root.Values.firmware.cacheSize }}}
   {{- end }}
 - name: state
   {{- if .values.stateClaim }}
-  persistentVolumeClaim: {claimName: {{ .values.stateClaim }}}
+  persistentVolumeClaim: {claimName: {{ .values.stateClaim | quote }}}
   {{- else }}
   emptyDir: {}
   {{- end }}
@@ -144,18 +144,18 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "rackbus.serviceAccount" .root }}
+  serviceAccountName: {{ include "rackbus.serviceAccount" .root | quote }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "rackbus.gracePeriod" . }}
   {{- with .root.Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   {{- with .values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   securityContext:
     {{- include "rackbus.podSecurity" .root | nindent 4 }}

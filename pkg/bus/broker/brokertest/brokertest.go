@@ -8,10 +8,7 @@ package brokertest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rackbus/rackbus/pkg/bus/broker"
+	"github.com/rackbus/rackbus/pkg/porttest"
 )
 
 // memory is where Linux mounts a file system that has no disk.
@@ -79,7 +77,7 @@ func StoreDir(t testing.TB) string {
 // ClusterOptions are those of three servers on this host.
 func ClusterOptions(t testing.TB) []broker.Options {
 	t.Helper()
-	ports := FreePorts(t, 3)
+	ports := porttest.Free(t, 3)
 	options := make([]broker.Options, len(ports))
 	for i := range options {
 		options[i] = broker.Options{
@@ -116,32 +114,4 @@ func StartCluster(t testing.TB, options ...broker.Options) []*broker.Broker {
 	}
 	require.NoError(t, err)
 	return brokers
-}
-
-// The ports of FreePorts: below those that systems give to whoever asks for any, so
-// that no other test is given one of them before its server listens.
-const (
-	lowestPort = 20_000
-	portCount  = 12_000
-)
-
-// FreePorts finds n ports of 127.0.0.1 that nobody listens on.
-func FreePorts(t testing.TB, n int) []int {
-	t.Helper()
-	ports := make([]int, 0, n)
-	for range 100 * n {
-		if len(ports) == n {
-			break
-		}
-		port := lowestPort + rand.IntN(portCount) //nolint:gosec // a port is no secret
-		var lc net.ListenConfig
-		l, err := lc.Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		defer func() { _ = l.Close() }() // all at the end, so that no port is found twice
-		ports = append(ports, port)
-	}
-	require.Len(t, ports, n, "free ports")
-	return ports
 }

@@ -4,7 +4,6 @@ package inproc
 
 import (
 	"context"
-	"errors"
 	"io"
 	"testing"
 
@@ -147,6 +146,6 @@ func TestStreams(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	require.Equal(t, codes.Canceled, status.Code(err))
-	require.False(t, errors.Is(err, io.EOF))
+	require.NotErrorIs(t, err, io.EOF)
 	c.Wait()
 }

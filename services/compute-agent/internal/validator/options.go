@@ -23,7 +23,7 @@ const EnvironmentKind = "validation-environment"
 // Options configure a Validator. Zero limits take their defaults.
 type Options struct {
 	// Command is the program and its arguments; empty when there is no validator.
-	// Placeholders such as {node_id} are replaced, see Placeholders.
+	// Placeholders such as {node_id} are replaced, see placeholders.
 	Command []string
 	// Override are further arguments when a request brings a configuration of its
 	// own, which {config_override} stands for.
@@ -101,8 +101,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Placeholders are what arguments may hold between braces.
-func Placeholders() []string {
+// placeholders are what arguments may hold between braces.
+func placeholders() []string {
 	return []string{
 		"job_id", "rack_id", "node_id", "node_type", "bmc_address", "bmc_port", "host_address", "host_port",
 		"log_dir", "work_dir", "config_override",
@@ -112,7 +112,7 @@ func Placeholders() []string {
 // expand replaces the placeholders of arguments.
 func expand(arguments []string, values map[string]string) []string {
 	var pairs []string
-	for _, name := range Placeholders() {
+	for _, name := range placeholders() {
 		pairs = append(pairs, "{"+name+"}", values[name])
 	}
 	r := strings.NewReplacer(pairs...)

@@ -180,7 +180,7 @@ func (r *run) ready() error {
 		return err
 	}
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + o.WorkDir}
-	for _, name := range Placeholders() {
+	for _, name := range placeholders() {
 		env = append(env, "RACKBUS_"+strings.ToUpper(name)+"="+values[name])
 	}
 	env = append(env, "RACKBUS_CREDENTIALS_FD="+strconv.Itoa(credentialsFD))

@@ -17,10 +17,10 @@ import (
 // locks, commands, timers, outbox, and the cursor last, so that whoever sees
 // the cursor's revision sees all of it.
 type plan struct {
-	records     []recordWrite
-	turns       []turn
-	racks       []rackTurn
-	timers      []timerWrite
+	records []recordWrite
+	turns   []turn
+	racks   []rackTurn
+	timers  []timerWrite
 	// from is the earliest moment for the examination after those of this plan.
 	from        time.Time
 	kept        []parkedCommand

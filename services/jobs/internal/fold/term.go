@@ -115,10 +115,10 @@ func Run(ctx context.Context, o Options) error {
 	return t.loop(ctx, reader)
 }
 
-// countExisting sets the gauge of workflows in flight to what earlier terms,
-// here or elsewhere, have left.
+// countExisting sets the gauges to what earlier terms, here or elsewhere, have left: all
+// that they have committed, or a job that has just ended would count for ever.
 func (t *Term) countExisting(ctx context.Context) error {
-	err := t.o.Conn.ScanRecords(ctx, t.o.Partition, func(r job.Record) { t.watched.Existing(&r) })
+	err := t.o.Conn.ScanRecords(ctx, t.o.Partition, t.cursor, func(r job.Record) { t.watched.Existing(&r) })
 	if err != nil {
 		return fmt.Errorf("count workflows of partition %d: %w", t.o.Partition, err)
 	}

@@ -35,8 +35,8 @@ func (c *Cluster) Greet(ctx context.Context, l Look, again func(error) bool) (*n
 	}
 }
 
-// NotConnected reports that no connection came up, as against a call that failed.
-func NotConnected(err error) bool { return errors.As(err, new(*channel.Error)) }
+// notConnected reports that no connection came up, as against a call that failed.
+func notConnected(err error) bool { return errors.As(err, new(*channel.Error)) }
 
 // journal is told of changes that a workflow has to know of after a crash.
 type journal interface {

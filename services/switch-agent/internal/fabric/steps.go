@@ -99,7 +99,7 @@ func (r *reconciliation) secure(ctx context.Context) error {
 		ctl.Close()
 		return nil
 	}
-	if interrupted(ctx, err) || !NotConnected(err) {
+	if interrupted(ctx, err) || !notConnected(err) {
 		return err
 	}
 	return r.bind(ctx, c, err)
@@ -152,7 +152,7 @@ func (r *reconciliation) bind(ctx context.Context, c *Cluster, cause error) erro
 	if err := r.failpoint(PointBound); err != nil {
 		return err
 	}
-	ctl, err := c.Greet(ctx, c.timing.Greet, NotConnected)
+	ctl, err := c.Greet(ctx, c.timing.Greet, notConnected)
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func (u *update) resort(err error) error {
 func (u *update) goesDown(ctx context.Context) (bool, error) {
 	t := &u.u.opts.Timing
 	for end := time.Now().Add(t.CycleSettle); ; {
-		if _, err := u.probe(ctx, t.CycleProbe); err != nil {
+		if err := u.probe(ctx, t.CycleProbe); err != nil {
 			if !passing(err) {
 				return false, err
 			}
@@ -230,7 +230,7 @@ func (u *update) awaitCycle(ctx context.Context) error {
 		if err := u.lookAtCycle(ctx); err != nil {
 			return err
 		}
-		_, err := u.probe(ctx, t.CycleProbe)
+		err := u.probe(ctx, t.CycleProbe)
 		switch {
 		case err == nil && c.Away:
 			c.Back = true

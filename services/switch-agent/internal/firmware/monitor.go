@@ -174,7 +174,7 @@ func (u *update) returned(ctx context.Context, in installation, away bool) (over
 	t := &u.u.opts.Timing
 	end, announced := time.Now().Add(in.reboot), !away
 	for {
-		_, err := u.probe(ctx, t.RebootProbe)
+		err := u.probe(ctx, t.RebootProbe)
 		switch {
 		case err != nil && !passing(err):
 			return false, "", err
@@ -203,13 +203,14 @@ func (u *update) returned(ctx context.Context, in installation, away bool) (over
 		fmt.Sprintf("Poll failed for target %s: the switch announced a restart and did not go down within %s", in.label, in.reboot), nil)
 }
 
-// probe reads the inventory, which answers once the switch is up.
-func (u *update) probe(ctx context.Context, limit time.Duration) (map[string]nvue.FirmwareVersion, error) {
+// probe asks for the inventory, which answers once the switch is up.
+func (u *update) probe(ctx context.Context, limit time.Duration) error {
 	c, err := u.client(ctx, limit)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return c.Firmware(ctx)
+	_, err = c.Firmware(ctx)
+	return err
 }
 
 // patiently reads several times while the switch does not answer.

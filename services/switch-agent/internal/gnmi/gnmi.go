@@ -22,9 +22,6 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/channel"
 )
 
-// Port of the telemetry interface.
-const Port = 9339
-
 // Timing holds the limits of a look. Zero fields take their defaults.
 type Timing struct {
 	// Connect bounds TCP, TLS and HTTP/2 together; default 30 s.

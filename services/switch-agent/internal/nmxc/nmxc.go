@@ -25,12 +25,6 @@ import (
 	"github.com/rackbus/rackbus/services/switch-agent/internal/channel"
 )
 
-// Ports of the apps of the cluster.
-const (
-	PortController = 9370
-	PortTelemetry  = 9352
-)
-
 // DefaultGateway is the name under which we greet the controller, unless
 // nmx_gateway_id names another.
 const DefaultGateway = "rack-manager-grpc-client"

@@ -8,19 +8,16 @@ package source
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/rackbus/rackbus/pkg/agent"
 	"github.com/rackbus/rackbus/pkg/firmware/artifactcache"
+	"github.com/rackbus/rackbus/pkg/firmware/digest"
 	"github.com/rackbus/rackbus/pkg/job"
 	rackbusv1 "github.com/rackbus/rackbus/proto/rackbus/v1"
 )
@@ -66,30 +63,13 @@ func (r Ref) Name() string {
 type Files struct {
 	dir       string
 	artifacts Artifacts
-
-	mu      sync.Mutex
-	digests map[digestKey]*digest
+	digests   digest.Files
 }
-
-type digestKey struct {
-	path     string
-	size     int64
-	modified time.Time
-}
-
-type digest struct {
-	once sync.Once
-	sum  [sha256.Size]byte
-	err  error
-}
-
-// maxDigests bounds what is remembered of files.
-const maxDigests = 64
 
 // New returns Files of a firmware directory. Without artifacts, commands that name
 // files of the catalogue are refused.
 func New(dir string, artifacts Artifacts) *Files {
-	return &Files{dir: dir, artifacts: artifacts, digests: map[digestKey]*digest{}}
+	return &Files{dir: dir, artifacts: artifacts}
 }
 
 // File is an open file. It is safe for concurrent reads.
@@ -173,7 +153,7 @@ func (s *Files) measure(ctx context.Context, f *os.File, ref Ref) (int64, error)
 	case len(ref.SHA256) == 0:
 		return info.Size(), nil
 	}
-	sum, err := s.digest(ctx, f, digestKey{f.Name(), info.Size(), info.ModTime()})
+	sum, err := s.digests.Sum(ctx, f)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, err
@@ -185,32 +165,6 @@ func (s *Files) measure(ctx context.Context, f *os.File, ref Ref) (int64, error)
 			ref.File, sum, ref.SHA256)
 	}
 	return info.Size(), nil
-}
-
-// digest hashes a file once, however many switches get it.
-func (s *Files) digest(ctx context.Context, f *os.File, key digestKey) ([sha256.Size]byte, error) {
-	s.mu.Lock()
-	d := s.digests[key]
-	if d == nil {
-		if len(s.digests) >= maxDigests {
-			clear(s.digests)
-		}
-		d = &digest{}
-		s.digests[key] = d
-	}
-	s.mu.Unlock()
-	d.once.Do(func() {
-		h := sha256.New()
-		_, d.err = io.Copy(h, io.NewSectionReader(f, 0, key.size))
-		h.Sum(d.sum[:0])
-	})
-	if d.err != nil {
-		s.mu.Lock()
-		delete(s.digests, key)
-		s.mu.Unlock()
-		return d.sum, d.err
-	}
-	return d.sum, ctx.Err()
 }
 
 func refuse(code job.FailureCode, cause error, format string, args ...any) error {

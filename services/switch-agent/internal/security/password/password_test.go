@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -414,5 +413,5 @@ func TestNoSecrets(t *testing.T) {
 	j.Handler = password.Update(password.Options{Switches: b.Switches})
 	e := b.Run(j)
 	require.Equal(t, job.FailureCredentialsMissing, e.Failure.FailureCode)
-	require.False(t, strings.Contains(e.Failure.Message, planted))
+	require.NotContains(t, e.Failure.Message, planted)
 }
