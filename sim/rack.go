@@ -188,7 +188,7 @@ func (r *Rack) Close() error {
 		}
 		_ = r.server.Close()
 		r.serving.Wait()
-		r.exchanges.Wait()
+		r.exchanges.Close()
 		r.closeErr = errors.Join(r.closeErr, r.log.Close())
 	})
 	return r.closeErr

@@ -184,8 +184,8 @@ func (s *Switch) Close() error {
 		}
 		s.wg.Wait()
 		if s.nvueHTTP != nil {
-			s.nvueHTTP.Wait()
-			s.bmcHTTP.Wait()
+			s.nvueHTTP.Close()
+			s.bmcHTTP.Close()
 		}
 		var err error
 		if s.root != nil {

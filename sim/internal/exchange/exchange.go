@@ -54,11 +54,29 @@ type Server struct {
 	// ErrorBody makes the body of a status that a rule gives without a body of its own. Both arguments may be empty.
 	ErrorBody func(code int, messageID, message string) any
 
-	requests sync.WaitGroup
+	mu       sync.Mutex
+	closed   bool
+	requests sync.WaitGroup // added to only while not closed
 }
 
-// Wait waits for the requests that are being served.
-func (s *Server) Wait() { s.requests.Wait() }
+// Close waits for the requests that are being served. Those that come later are cut: an http.Server that is closed may
+// still begin one which it had taken in before.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.requests.Wait()
+}
+
+// begin counts a request, unless the server is closed.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.requests.Add(1)
+	}
+	return !s.closed
+}
 
 // exchange is one request and what becomes of it.
 type exchange struct {
@@ -84,7 +102,9 @@ func (x *exchange) visible() {
 
 // Serve answers one request.
 func (s *Server) Serve(w http.ResponseWriter, req *http.Request, device Device, conn Conn) {
-	s.requests.Add(1)
+	if !s.begin() {
+		panic(http.ErrAbortHandler)
+	}
 	defer s.requests.Done()
 	x := &exchange{
 		server: s, device: device, conn: conn, w: w, answering: s.Log.Answering,
